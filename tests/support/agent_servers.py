@@ -15,6 +15,7 @@ import pytest
 from edgedeploy.agent.build import agent_for
 from edgedeploy.target.board import load_board
 from support.commands import started
+from support.agents import TOOLCHAINS, build_probe, known_toolchain
 
 # tvm/rpc/base.py
 MAGIC = struct.pack("<i", 0xFF271)
@@ -53,3 +54,10 @@ def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int 
 
 def greeting(text: bytes) -> bytes:
     return MAGIC + struct.pack("<i", len(text)) + text
+
+
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The agent's parts as a program, which tests call one by one."""
+    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
+        yield build_probe(request.param).path

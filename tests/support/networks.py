@@ -68,6 +68,12 @@ class Graph:
         return path
 
 
+def begun(*shape: Any) -> tuple[Graph, str]:
+    """A graph and its input, `data`."""
+    graph = Graph()
+    return graph, graph.input("data", list(shape))
+
+
 def tiny(path: Path) -> Path:
     """An image-sized-8 network that compiles in a second: convolution, ReLU, global mean."""
     graph = Graph()

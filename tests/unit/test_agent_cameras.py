@@ -1,8 +1,6 @@
 """Cameras as the agent reads them on a board: a driver of Video4Linux that a library stands in for, and programs in the
 place of `rpicam-vid` and `ffmpeg`. No real camera was at hand."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -11,7 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import cv2
 import numpy as np
@@ -52,7 +53,6 @@ def look(probe: Path, driver: Path, tmp_path: Path) -> Look:
 
     def seen(images: list[bytes], count: int, *, which: str = "0", jpeg: bool = False, **settings: object) -> list[str]:
         folder = tmp_path / "images"
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for index, image in enumerate(images):
             (folder / str(index)).write_bytes(image)
@@ -119,18 +119,21 @@ def test_rows_may_be_longer_than_their_pixels(look: Look) -> None:
     assert lines[1] == described(cv2.cvtColor(raw, cv2.COLOR_YUV2BGR_YUY2))
 
 
+JPEGS = [cv2.imencode(".jpg", image)[1].tobytes() for image in IMAGES]
+
+
+def decoded(jpeg: bytes) -> str:
+    return described(cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR), jpeg)
+
+
 def test_jpegs_of_a_camera_are_handed_on_where_they_are_wanted(look: Look) -> None:
-    jpegs = [cv2.imencode(".jpg", image)[1].tobytes() for image in IMAGES]
-    pixels = [cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR) for each in jpegs]
-    lines = look(jpegs, 2, jpeg=True, formats="YUYVMJPG")
-    assert lines[1:] == [described(image, jpeg) for image, jpeg in zip(pixels[:2], jpegs, strict=False)]
+    lines = look(JPEGS, 2, jpeg=True, formats="YUYVMJPG")
+    assert lines[1:] == [decoded(jpeg) for jpeg in JPEGS[:2]]
 
 
 def test_a_damaged_image_is_passed_over(look: Look) -> None:
-    jpegs = [cv2.imencode(".jpg", image)[1].tobytes() for image in IMAGES[:3]]
-    lines = look([jpegs[0], jpegs[1][:200], jpegs[2]], 2, formats="MJPG")
-    third = cv2.imdecode(np.frombuffer(jpegs[2], np.uint8), cv2.IMREAD_COLOR)
-    assert lines[2] == described(third, jpegs[2])
+    lines = look([JPEGS[0], JPEGS[1][:200], JPEGS[2]], 2, formats="MJPG")
+    assert lines[2] == decoded(JPEGS[2])
 
 
 def test_the_newest_image_is_shown_and_all_memory_goes_back(look: Look) -> None:
@@ -275,8 +278,7 @@ def test_why_a_program_gives_no_images_is_told(
 
 
 def test_rows_that_rpicam_vid_would_pad_are_not_asked_for(probe: Path, program: Program) -> None:
-    environment = program("rpicam-vid", "")
-    [line] = shown(probe, "rpicam", 1, size=(100, 48), environment=environment)
+    [line] = shown(probe, "rpicam", 1, size=(100, 48), environment=program("rpicam-vid", ""))
     assert "a multiple of 64" in line
 
 
@@ -285,7 +287,6 @@ def test_no_program_outlives_the_agent(probe: Path, program: Program, tmp_path: 
     environment = program("rpicam-vid", FOR_EVER.replace("{before}", ""))
     command = [str(probe), "camera", "rpicam", str(WIDE), str(HIGH), "0", "1000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as agent:
-        assert agent.stdout is not None
         assert agent.stdout.readline() == b"rpicam:0\n"
         assert agent.stdout.readline()
         agent.send_signal(number)
@@ -297,20 +298,14 @@ def test_no_program_outlives_the_agent(probe: Path, program: Program, tmp_path: 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 def test_ffmpeg_itself_gives_images_that_are_understood(probe: Path, tmp_path: Path) -> None:
     """A film that a server on the loopback hands out stands in for a camera of the network."""
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-    from threading import Thread
-
     write_film(tmp_path / "film.avi", FRAMES * 4)
-    server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), lambda *each: SimpleHTTPRequestHandler(*each, directory=str(tmp_path))
-    )
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}/film.avi"
-        lines = shown(probe, address, 1, environment=dict(os.environ))
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}/film.avi"
+            lines = shown(probe, address, 1, environment=dict(os.environ))
+        finally:
+            server.shutdown()
+            thread.join()
     assert lines[1].split()[:2] == [str(HIGH), str(WIDE)]

@@ -1,7 +1,5 @@
 """Parts of the agent, held against other programs: Python, numpy, and OpenCV, whose images it reads alike."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -18,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+from support.agents import call
 from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
@@ -33,12 +31,6 @@ from edgedeploy.target.board import load_board
 from edgedeploy.vision.image import read_image
 
 pytestmark = pytest.mark.compiles
-
-
-@pytest.fixture(scope="module", params=TOOLCHAINS)
-def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
-        yield build_probe(request.param).path
 
 
 def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:
@@ -64,9 +56,8 @@ class Watched(Notebook):
 def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path))  # nothing is built before
     product = Product("part.so", [agent_folder() / "sha256.cc"], ["-shared", "-s"], units=[])
-    board, watched = load_board("local"), Watched()
-    assert build_product(product, board, progress=watched).path.is_file()
-    triple = board.triple
+    triple, watched = load_board("local").triple, Watched()
+    assert build_product(product, load_board("local"), progress=watched).path.is_file()
     assert watched.lines == [
         f"building part.so for {triple}",
         "try zig (at first use it builds its C and C++ libraries, for minutes)",
@@ -85,8 +76,7 @@ def test_compiling_an_agent_names_the_wheel(tmp_path: Path, monkeypatch: pytest.
     watched = Watched()
     for _ in range(2):
         agent_for(load_board("local"), progress=watched)
-    said = ["a wheel has the agents of all profiles built in: make wheel"]
-    assert watched.lines[1:] == ([] if carried else said)
+    assert watched.lines[1:] == ["a wheel has the agents of all profiles built in: make wheel"] * (not carried)
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -164,9 +154,8 @@ def test_a_manifest_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Pat
                 node[generator.choice(["agent", "a/b", "model.so/x", "selftest", "x"])] = node.pop(key)
             else:
                 node[key] = other
-        text = json.dumps(content).encode()
         with suppress(ValueError):
-            taken.append(manifest_bytes(parse_manifest(text)))
+            taken.append(manifest_bytes(parse_manifest(json.dumps(content).encode())))
     assert len(taken) > 100
     assert not [line for line in parsed(probe, taken, "manifest") if line.startswith("refused")]
 
@@ -347,12 +336,7 @@ def interlaced_png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")
 
 
-SAMPLINGS = [
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
-    cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
-]
+SAMPLINGS = [getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{each}") for each in (444, 422, 420, 440)]
 FILES = {
     **{
         f"jpeg {sampling:x} {'progressive' if progressive else 'baseline'}": encoded(
@@ -481,14 +465,8 @@ def test_no_damage_ends_the_agent(probe: Path) -> None:
     """Bytes at random places of sound files are changed: what comes is an image or a refusal."""
     generator = random.Random(3)
     small = cv2.resize(SMOOTH, (40, 24))
-    sound = [
-        encoded(".jpg", small),
-        encoded(".png", small),
-        encoded(".bmp", small),
-        encoded(".ppm", small),
-        turned_jpeg(3),
-    ]
-    sound.append(encoded(".jpg", small, cv2.IMWRITE_JPEG_PROGRESSIVE, 1))
+    sound = [encoded(suffix, small) for suffix in (".jpg", ".png", ".bmp", ".ppm")]
+    sound += [turned_jpeg(3), encoded(".jpg", small, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)]
     changed = []
     for content in sound * 60:
         damaged = bytearray(content)

@@ -1,7 +1,5 @@
 """The Python API on this machine: what a command does, one call does."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -190,7 +188,7 @@ def test_what_is_no_image_is_refused(digits: ed.Package) -> None:
             ("no/such.png", "there is no image"),
         ):
             with pytest.raises(InputError, match=why):
-                network.detect(image)  # type: ignore[arg-type]
+                network.detect(image)
 
 
 @pytest.mark.compiles
@@ -250,26 +248,23 @@ def test_errors_are_the_typed_ones(here: None) -> None:
 
 def test_results_are_shown_in_a_line(here: None, tmp_path: Path) -> None:
     """In an interactive session; `to_dict()` has all of them."""
-    pushed = Pushed(
-        "digits", "20260102T030405Z-1", "pushed", {"lib.so": 9}, 1234, 2.25, Facts(), {"outputs": [1] * 999}
-    )
+    about = {"lib.so": 9}, 1234, 2.25, Facts(), {"outputs": [1] * 999}
+    pushed = Pushed("digits", "20260102T030405Z-1", "pushed", *about)
     assert repr(pushed) == "<edgedeploy.Pushed digits 20260102T030405Z-1: pushed, 1,234 bytes sent, 2.2 s>"
     task = TaskResult(number=0, name="a", workload="b", weight=1, default_ms=2, best_ms=1, trials=3, failures=0)
     tuned = Tuned("digits", tmp_path, RunEnded(run="r", results=[task] * 99, before_ms=2.0, seconds=3))
     assert repr(tuned) == f"<edgedeploy.Tuned digits: 2.000 ms before, not measured after; records in {tmp_path}>"
     assert repr(Timing((1.0, 2.0, 4.0))) == "<edgedeploy.Timing of 3: median 2.000 ms, min 1.000 ms>"
     cat = Detection(label="cat", class_id=0, score=0.9, box=(1, 2, 3.4, 4), points=((0.0, 0.0),) * 468)
-    assert repr(Detections(np.zeros((2, 2, 3), np.uint8), (cat,) * 7)) == (
-        f"<edgedeploy.Detections of 7: {', '.join(['cat 0.90 [1, 2, 3, 4]'] * 5)}, 2 more>"
-    )
+    seven = Detections(np.zeros((2, 2, 3), np.uint8), (cat,) * 7)
+    assert repr(seven) == f"<edgedeploy.Detections of 7: {', '.join(['cat 0.90 [1, 2, 3, 4]'] * 5)}, 2 more>"
 
 
 @pytest.mark.compiles
 def test_measures_beside_another_engine(here: None) -> None:
     report = ed.bench(["digits"], against=["onnxruntime"], threads=1, rounds=1)
-    assert re.fullmatch(
-        r"<edgedeploy.Report, medians of 1 rounds\n  digits: edgedeploy [\d.]+ ms, onnxruntime [\d.]+ ms>", repr(report)
-    )
+    shown = r"<edgedeploy.Report, medians of 1 rounds\n  digits: edgedeploy [\d.]+ ms, onnxruntime [\d.]+ ms>"
+    assert re.fullmatch(shown, repr(report))
     assert [row["engine"] for row in report.to_dict()["rows"]] == ["edgedeploy", "onnxruntime"]
 
 

@@ -1,7 +1,5 @@
 """Floats and integers at their edges are as ONNX defines them: NaN, infinities, rounding, divisions, indices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The tables of benchmarks/arm_engines.py say how networks compare, what is missing and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from edgedeploy.target.board import load_board
 
 def takes(cycles: float) -> Prediction:
     board = load_board("rpi4")
-    assert board.core_model
     executed = Executed("all", 1, 1, cycles, 0.0, 0, 1, 0, dict.fromkeys(MISSES, 0.0))
     return priced([executed], board, board.core_model)
 

@@ -1,7 +1,5 @@
 """Sounds: WAV files compared with what SciPy reads, and detections made of scores."""
 
-from __future__ import annotations
-
 import struct
 import sys
 import wave
@@ -33,9 +31,7 @@ def test_pcm_of_all_widths_is_what_scipy_reads(tmp_path: Path, width: int, chann
     wavfile = pytest.importorskip("scipy.io.wavfile")
     content = RANDOM.integers(0, 256, 40_000 * width * channels, np.uint8).tobytes()
     with wave.open(str(tmp_path / "x.wav"), "wb") as writer:
-        writer.setnchannels(channels)
-        writer.setsampwidth(width)
-        writer.setframerate(16_000)
+        writer.setparams((channels, width, 16_000, 0, "NONE", ""))
         writer.writeframes(content)
     _, theirs = wavfile.read(tmp_path / "x.wav")  # 24 bits come as the upper ones of 32
     unit = {1: 1 / 256, 2: 1, 3: 65536, 4: 65536}[width]
@@ -108,8 +104,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stated", [0xFFFFFFFF, 0x7FFFFFFF, 100])
 def test_a_file_that_is_shorter_than_it_says_is_read_to_its_end(tmp_path: Path, stated: int) -> None:
     path = tmp_path / "x.wav"
-    content = struct.pack("<4h", 1, 2, 3, 4) + b"\5"
-    path.write_bytes(header(data=stated) + content)
+    path.write_bytes(header(data=stated) + struct.pack("<4h", 1, 2, 3, 4) + b"\5")
     assert read(path).tolist() == [1, 2, 3, 4]
 
 

@@ -1,19 +1,16 @@
 """A backend is a folder and a line: the toy's builds, checks, runs and is tuned as those of edgedeploy are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import toy_backend
-import yaml
 from conftest import Command
 from support.commands import output_of
-from support.networks import Graph
+from support.networks import begun
+from support.profiles import write_profile
 
-from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.onnx import read_onnx
@@ -27,25 +24,18 @@ from edgedeploy.tuning.task import tasks_of
 pytestmark = pytest.mark.compiles
 
 
-def profile(folder: Path, **fields: object) -> str:
-    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text())
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump({**stated, **fields}))
-    return str(path)
-
-
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A board with the toy, whose kind is known."""
     for name, kind in toy_backend.KIND.items():
         monkeypatch.setitem(devices.KINDS, name, kind)
-    return profile(tmp_path, devices=[{"backend": "toy"}])
+    return write_profile(tmp_path, "local", devices=[{"backend": "toy"}])
 
 
 @pytest.fixture
 def network(tmp_path: Path) -> Path:
-    graph = Graph()
-    layer = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 8, 3)
+    graph, data = begun(1, 3, 16, 16)
+    layer = graph.conv(data, 3, 8, 3)
     layer = graph.node("Relu", graph.node("Conv", layer, graph.normal(8, 1, 3, 3), group=8))
     pooled = graph.node("Flatten", graph.node("GlobalAveragePool", layer))
     return graph.save(tmp_path / "net.onnx", graph.node("Softmax", graph.node("Gemm", pooled, graph.normal(8, 4))))
@@ -85,17 +75,17 @@ def test_candidates_of_a_third_backend_are_built_and_read_again(board: str, netw
 
 def test_a_kind_of_device_that_nobody_knows_is_said_with_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"devices.0: backend: npu is none of: opencl"):
-        load_board(profile(tmp_path, devices=[{"backend": "npu"}]))
+        load_board(write_profile(tmp_path, "local", devices=[{"backend": "npu"}]))
 
 
 def test_a_fault_of_a_device_names_its_field(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"devices.0: vector: must be 1, 2, 4, 8 or 16"):
-        load_board(profile(tmp_path, devices=[{"backend": "opencl", "vector": 3}]))
+        load_board(write_profile(tmp_path, "local", devices=[{"backend": "opencl", "vector": 3}]))
 
 
 def test_the_old_form_of_a_profile_is_said_in_the_new_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is written `devices: \[\{backend: opencl, name: NAME"):
-        load_board(profile(tmp_path, opencl={"device": "Intel"}))
+        load_board(write_profile(tmp_path, "local", opencl={"device": "Intel"}))
 
 
 def test_what_no_device_has_cannot_be_overridden(board: str) -> None:

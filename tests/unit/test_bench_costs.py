@@ -1,6 +1,4 @@
-"""What `edgedeploy bench` tells of engines beside times: compiling, loading, memory, sizes, and batches."""
-
-from __future__ import annotations
+"""What `edgedeploy bench` tells of engines beside times, and engines on graphics processors and of compilers."""
 
 import json
 from dataclasses import replace
@@ -8,20 +6,28 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 
+from edgedeploy.api import measuring
+from edgedeploy.benchmarking import engines
+from edgedeploy.benchmarking.engines import cpu, nvidia, torch
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
 from edgedeploy.benchmarking.measure import same_top1
 from edgedeploy.benchmarking.networks import check_batch
 from edgedeploy.benchmarking.report import Machine, Report, Row
 from edgedeploy.benchmarking.tables import COLUMNS, columns_called, engine_table
 from edgedeploy.benchmarking.turns import Costs
+from edgedeploy.benchmarking.worker import EngineWorker
+from edgedeploy.cli.bench import complete_columns
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profile_table
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.zoo.source import Source
 
@@ -63,9 +69,8 @@ def test_columns_are_shown_in_the_order_that_was_asked_for() -> None:
 
 def test_a_column_that_nothing_is_known_of_is_left_out_and_one_cell_is_a_dash() -> None:
     nothing = replace(COSTS, compile_s=None, load_s=None)
-    lines = engine_table(
-        report(row("a", nothing), row("b", replace(nothing, load_s=2.0))), columns_called(["compile", "load"])
-    )
+    found = report(row("a", nothing), row("b", replace(nothing, load_s=2.0)))
+    lines = engine_table(found, columns_called(["compile", "load"]))
     assert lines == [["model", "engine", "load s"], ["net (batch 4)", "a", "-"], ["net (batch 4)", "b", "2.00"]]
 
 
@@ -181,14 +186,11 @@ def test_networks_without_a_batch_are_named_and_the_others_measured(command: Com
 def test_nothing_is_left_of_one_network_without_a_batch(command: Command, tmp_path: Path) -> None:
     tied = Graph()
     tied.save(tmp_path / "tied.onnx", tied.node("Add", tied.input("data", [1, 4]), tied.input("other", [3, 4])))
-    code, _, err = command("bench", tmp_path / "tied.onnx", "--batch", "2", "--against", "onnxruntime")
-    assert (code, "nothing to measure" in err) == (InputError.exit_code, True), err
+    options = ["--batch", "2", "--against", "onnxruntime"]
+    assert "nothing to measure" in refused(command, 7, "bench", tmp_path / "tied.onnx", *options)
 
 
 def test_ncnn_has_no_batch(tmp_path: Path) -> None:
-    from edgedeploy.benchmarking.engines import cpu
-    from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
-
     given = Task(tiny(tmp_path / "net.onnx"), tmp_path, {}, [], 1, tmp_path, batch=2)
     with pytest.raises(CannotRunError, match="no dimension for the batch"):
         cpu.convert_for_ncnn(given)
@@ -210,25 +212,108 @@ def test_tuned_code_takes_turns_with_the_same_network_untuned(command: Command, 
 
 @pytest.mark.slow
 def test_a_note_says_what_is_left_out_for_people(tmp_path: Path) -> None:
-    from edgedeploy.api import measuring
-
     notes = Notebook()
-    onnx.save(onnx.load(with_reshape(tmp_path / "net.onnx", 1, 4)), tmp_path / "net.onnx")
+    with_reshape(tmp_path / "net.onnx", 1, 4)
     tied = Graph()
     tied.save(tmp_path / "tied.onnx", tied.node("Flatten", tied.input("data", [1, 4]), axis=0))
-    measuring.bench(
-        [tmp_path / "net.onnx", tmp_path / "tied.onnx"],
-        against=["onnxruntime"],
-        threads=1,
-        rounds=1,
-        batches=[2],
-        progress=notes,
-    )
+    nets = [tmp_path / "net.onnx", tmp_path / "tied.onnx"]
+    measuring.bench(nets, against=["onnxruntime"], threads=1, rounds=1, batches=[2], progress=notes)
     assert any(line.startswith("tied (batch 2) is left out") for line in notes.lines)
 
 
 def test_the_columns_that_help_names_are_those_that_there_are() -> None:
-    from edgedeploy.cli.bench import complete_columns
-
     assert complete_columns("median,p9") == ["median,p99", "median,p90"]
     assert [name.strip() for name in COLUMNS] == complete_columns("")[:-1]
+
+
+# Engines of `edgedeploy bench` beyond a package: a graphics processor, a compiler; and their profiles.
+
+GPU = ["tensorrt", "onnxruntime-gpu"]
+
+
+def test_engines_of_graphics_processors_and_compilers_are_measured_where_they_are_named() -> None:
+    by_default = [engine.name for engine in engines.find_peers(None)]
+    assert by_default[:6] == ["onnxruntime", "openvino", "ncnn", "mnn", "litert", "torch"]
+    assert {*GPU, "torch-compile"}.isdisjoint(by_default)
+    assert [engine.name for engine in engines.find_peers(GPU)] == GPU
+
+
+@pytest.mark.skipif(nvidia.missing() is None, reason="there is a graphics processor here")
+def test_without_a_graphics_processor_its_engines_are_left_out_with_the_reason() -> None:
+    for engine in engines.find_peers(GPU):
+        assert "no NVIDIA graphics processor" in str(engine.absence())
+
+
+def test_with_a_driver_what_is_missing_is_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(nvidia, "_DEVICES", (str(tmp_path / "nvidiactl"),))
+    absent = [replace(engine, distribution="no-such-package") for engine in (nvidia.TENSORRT, nvidia.ONNXRUNTIME_GPU)]
+    assert ["edgedeploy[bench-gpu]" in str(engine.absence()) for engine in absent] == [True, True]
+
+
+def test_a_module_of_another_package_is_not_the_engines_own() -> None:
+    """onnxruntime and onnxruntime-gpu have one module."""
+    assert cpu.ONNXRUNTIME.installed()
+    assert not replace(cpu.ONNXRUNTIME, distribution="onnxruntime-of-nobody").installed()
+
+
+def test_without_a_compiler_torch_compile_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "needs a C++ compiler" in str(torch.COMPILED.absence())
+    assert "C++" not in str(torch.ENGINE.absence())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.COMPILED.absence() is not None, reason="PyTorch or a compiler is not here")
+def test_what_torch_compiles_gives_the_same_numbers_and_says_how_long_that_took(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    inputs = {"data": np.ones((1, 3, 8, 8), np.float32)}
+    task = Task(tiny(tmp_path / "net.onnx"), tmp_path / "none", inputs, ["globalaveragepool2"], 1, tmp_path / "scratch")
+    with EngineWorker(torch.COMPILED, task) as worker, EngineWorker(torch.ENGINE, task) as plain:
+        costs = worker.costs()
+        assert costs.compile_s > costs.first_s
+        assert plain.costs().compile_s is None
+        [(_, found)], [(_, wanted)] = worker.outputs().items(), plain.outputs().items()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+# `bench --profile`: the time by function of edgedeploy, and by operator of each engine that tells.
+
+
+def nodes_of_onnxruntime(path: Path, folder: Path) -> dict[str, str]:
+    """What onnxruntime's own rewriting makes of a network: operators by name of their nodes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(folder / "rewritten.onnx")
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])  # noqa: TID251
+    return {node.name: node.op_type for node in onnx.load(folder / "rewritten.onnx").graph.node}
+
+
+def test_each_engine_says_what_its_functions_take(command: Command, tmp_path: Path) -> None:
+    path, page = tiny(tmp_path / "net.onnx"), tmp_path / "page.html"
+    against = ["--against", "onnxruntime,openvino,mnn,ncnn", "--rounds", "1", "--profile"]
+    out = output_of(command, "bench", path, *against, "--json", "--report", page)
+    rows = {row["engine"]: row for row in json.loads(out)["rows"]}
+    assert "functions" not in rows.get("ncnn", {})
+    functions = {name: row["functions"] for name, row in rows.items() if name != "ncnn"}
+    assert {"edgedeploy", "onnxruntime"} <= set(functions)
+    for found in functions.values():
+        assert sum(each["share"] for each in found) == pytest.approx(1)
+        assert [each["ms"] for each in found] == sorted((each["ms"] for each in found), reverse=True)
+    assert any(each.get("operations") and each["bytes"] for each in functions["edgedeploy"])
+    told = {each["function"]: each["type"] for each in functions["onnxruntime"]}
+    assert told == nodes_of_onnxruntime(path, tmp_path)
+    assert all(f"unctions of {name} on net" in page.read_text() for name in functions)
+
+
+def test_the_terminal_shows_the_longest_and_the_sum_of_the_others() -> None:
+    times = {f"layer {index}": ("Conv", [float(index), float(index)]) for index in range(1, 6)}
+    found = profile_of_operators(times | {"unused": ("Add", [])})
+    assert [each.function for each in found[:2]] == ["layer 5", "layer 4"]
+    assert profile_table(found, 2) == [
+        ["function", "type", "ms", "share"],
+        ["layer 5", "Conv", "5.000", "33.3%"],
+        ["layer 4", "Conv", "4.000", "26.7%"],
+        ["3 others", "", "6.000", "40.0%"],
+    ]
+    assert profile_table([FunctionProfile("\x1b[31m", 1.0, 1.0, None, None, None)])[1][0] != "\x1b[31m"

@@ -1,7 +1,5 @@
 """`bench --energy`: what a board's power is read from, and what an inference takes of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading
@@ -31,10 +29,8 @@ def put(root: Path, path: str, content: str) -> Path:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A board without any source of power's figures, which is read three times in a moment."""
-    monkeypatch.setattr(energy, "_SAMPLES", 3)
-    monkeypatch.setattr(energy, "_PAUSE_S", 0.02)
-    monkeypatch.setattr(energy, "_AFTER_S", 0.02)
-    monkeypatch.setattr(energy, "_READING_S", 0.2)
+    for name, value in {"_SAMPLES": 3, "_PAUSE_S": 0.02, "_AFTER_S": 0.02, "_READING_S": 0.2}.items():
+        monkeypatch.setattr(energy, name, value)
     put(tmp_path, "proc/uptime", "100.00 90.00\n")
     return tmp_path
 

@@ -1,17 +1,18 @@
 """Board profiles: what they state, what targets come of them, and how faults in them are reported."""
 
-from __future__ import annotations
-
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
+import tvm
 from conftest import Command
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.profiles import x86
 
 from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.compile.output.targets import check_target
 from edgedeploy.errors import ConfigurationError, UnknownNameError
 from edgedeploy.target.board import BOARDS, load_board
 from edgedeploy.target.hosts import host_facts
@@ -50,8 +51,6 @@ def test_every_board_names_a_toolchain_that_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_tvm_accepts_every_target(name: str) -> None:
-    import tvm
-
     target = tvm.target.Target(load_board(name).target())
     assert target.kind.name == ("opencl" if name.endswith("-opencl") else "llvm")
 
@@ -112,11 +111,9 @@ def test_profiles_in_the_working_folder_precede_installed_ones(tmp_path: Path, m
 )
 def test_faults_name_file_line_and_field(tmp_path: Path, old: str, new: str, line: int, field: str) -> None:
     path = profile(tmp_path, old, new)
-    with pytest.raises(ConfigurationError) as raised:
+    with pytest.raises(ConfigurationError, match=re.escape(f"{path}:{line}: ")) as raised:
         load_board(str(path))
-    message = str(raised.value)
-    assert f"{path}:{line}: " in message
-    assert field in message
+    assert field in str(raised.value)
 
 
 def test_an_unknown_board_answers_with_near_names() -> None:
@@ -145,8 +142,7 @@ def test_a_new_board_starts_as_a_copy_and_is_found_by_its_name(command: Command)
 
 @pytest.mark.parametrize("name", ["../escape", "rpi 4", ""])
 def test_a_new_board_needs_a_plain_name(command: Command, name: str) -> None:
-    code, _, err = command("boards", "new", name, "--from", "rpi4")
-    assert (code, "cannot name a board" in err) == (7, True), err
+    assert "cannot name a board" in refused(command, 7, "boards", "new", name, "--from", "rpi4")
 
 
 def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Command) -> None:
@@ -157,8 +153,7 @@ def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Com
 
 def test_a_new_board_never_replaces_another(command: Command) -> None:
     command("boards", "new", "mine", "--from", "rpi4")
-    code, _, err = command("boards", "new", "mine", "--from", "rpi3")
-    assert (code, "exists" in err) == (7, True), err
+    assert "exists" in refused(command, 7, "boards", "new", "mine", "--from", "rpi3")
     assert json.loads(command("boards", "show", "mine", "--json")[1])["cpu"] == "cortex-a72"
 
 
@@ -209,15 +204,10 @@ def test_a_new_board_may_be_a_path_with_either_suffix(command: Command) -> None:
     ],
 )
 def test_what_llvm_does_not_know_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
-    from edgedeploy.compile.output.targets import check_target
-
-    with pytest.raises(ConfigurationError) as raised:
+    with pytest.raises(ConfigurationError, match=re.escape(named)):
         check_target(load_board(str(profile(tmp_path, old, new))))
-    assert named in str(raised.value)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_llvm_knows_every_profile(name: str) -> None:
-    from edgedeploy.compile.output.targets import check_target
-
     check_target(load_board(name))

@@ -1,7 +1,5 @@
 """What packages are kept under: another key wherever another package could come out."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import shutil
 import subprocess
@@ -50,9 +48,8 @@ def key(network: Source, board: str = "local") -> str:
 def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path: Path) -> None:
     board = resolve("local")
     manifest = build(network, board, tmp_path / "net.tar.gz", checks="none").manifest
-    assert keys.differences(manifest, network, board) == [
-        "it was built by other code of edgedeploy, or with other fields of the board's profile"
-    ]
+    [said] = keys.differences(manifest, network, board)
+    assert said == "it was built by other code of edgedeploy, or with other fields of the board's profile"
     for said, source, other in (
         ("it was built for board local", network, resolve("rpi4")),
         ("its target's mcpu is", network, resolve("local", {"cpu": "x86-64-v2"})),
@@ -63,12 +60,10 @@ def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path
         assert said in "; ".join(keys.differences(manifest, source, other))
     assert keys.differences(manifest, network, board, disabled_passes=["a"]) == ["passes that were left out: none"]
     usage = Usage(demo="digits", input=MODELS.load("digits").input, fit="stretch", decoder={"kind": "x"}, log="y")
-    assert keys.differences(manifest.model_copy(update={"usage": usage}), network, board) == [
-        "it was built for the demo digits"
-    ]
-    assert keys.differences(manifest, network, board, usage=usage) == [
-        "it does not record the use of the network that its zoo entry states"
-    ]
+    of_demo = manifest.model_copy(update={"usage": usage})
+    assert keys.differences(of_demo, network, board) == ["it was built for the demo digits"]
+    [said] = keys.differences(manifest, network, board, usage=usage)
+    assert said == "it does not record the use of the network that its zoo entry states"
 
 
 def test_a_file_named_as_a_users_entry_has_a_package_of_its_own(
@@ -144,7 +139,6 @@ BYSTANDERS = {
     "virtual": "__init__ emulation",
     "zoo": "__init__ download store wheel",
 }
-
 
 LOADED = """
 import sys

@@ -1,7 +1,5 @@
 """Cameras' frames: formats, resampling, generated code, and the packages that are built for them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from conftest import Command
 from onnx import TensorProto
 from support.agreement import network_of, results_of
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.networks import Graph, tiny
 from support.packages import changed
 
@@ -131,9 +129,8 @@ class TestLevels:
 
     def test_a_mean_of_two_by_two_is_exact(self) -> None:
         pixels = noise(48, 64, 3)
-        np.testing.assert_array_equal(
-            resampling((48, 64), (24, 32), "pad").of(pixels, 0), place(pixels, (24, 32), "pad")[0]
-        )
+        wanted, _ = place(pixels, (24, 32), "pad")
+        np.testing.assert_array_equal(resampling((48, 64), (24, 32), "pad").of(pixels, 0), wanted)
 
     def test_of_a_turned_part_there_is_no_code(self) -> None:
         with pytest.raises(UnsupportedError, match="'contain'"):
@@ -194,14 +191,9 @@ class TestCode:
         assert_code_is_exact(preparation("64x46:gray", "letterbox", (31, 37), **grey, layout="NHWC"))
         plain = {"mean": [0.0] * 3, "scale": [1.0] * 3}
         assert_code_is_exact(preparation("64x46:rgb", "stretch", (31, 37), **plain, dtype="uint8", layout="NHWC"))
-        assert_code_is_exact(
-            preparation(
-                "64x46:rgb", "stretch", (31, 37), **plain, dtype="int8", steps=Steps(scale=1.0, zero_point=-128)
-            )
-        )
-        assert_code_is_exact(
-            preparation("64x46:rgb", "letterbox", (31, 37), dtype="int8", steps=Steps(scale=0.02, zero_point=3))
-        )
+        whole, fine = ({"dtype": "int8", "steps": Steps(scale=s, zero_point=z)} for s, z in ((1.0, -128), (0.02, 3)))
+        assert_code_is_exact(preparation("64x46:rgb", "stretch", (31, 37), **plain, **whole))
+        assert_code_is_exact(preparation("64x46:rgb", "letterbox", (31, 37), **fine))
 
 
 # Packages that are built for a camera: what they say, what they take, and what is refused.
@@ -253,14 +245,13 @@ def test_what_no_package_can_take_is_refused(command: Command, arguments: list[s
 
 
 def test_a_network_of_which_no_demo_is_known_takes_no_frames(command: Command, tmp_path: Path) -> None:
-    code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--camera", "64x48:rgb")
-    assert (code, "name a demo with --demo" in err) == (7, True), err
+    net = tiny(tmp_path / "net.onnx")
+    assert "name a demo with --demo" in refused(command, 7, "build", net, "--camera", "64x48:rgb")
 
 
 @pytest.mark.parametrize("fit", ["contain", LineFit(kind="line", widths=[16])])
 def test_ways_to_fit_images_that_no_code_is_for_are_refused(fit: Fit | LineFit) -> None:
     use = find_use("digits", camera=CAMERA)
-    assert use
     stage = use.part.stage.model_copy(update={"fit": fit})
     with pytest.raises(UnsupportedError) as raised:
         replace(use, part=replace(use.part, stage=stage)).of(find_source("digits").read())
@@ -276,7 +267,6 @@ def test_the_camera_is_part_of_the_build_key() -> None:
 @pytest.mark.parametrize("pixels", ["jpeg", "yuv420"])
 def test_manifests_with_impossible_cameras_are_refused(pixels: str) -> None:
     use = find_use("digits", camera=CAMERA)
-    assert use
     usage = {**use.usage.model_dump(mode="json"), "camera": {"width": 63, "height": 48, "pixels": pixels}}
     with pytest.raises(ValueError, match="camera"):
         parse_manifest(changed("usage", usage))

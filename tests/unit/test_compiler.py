@@ -1,31 +1,30 @@
-"""Compiled networks give onnxruntime's outputs, whatever their layers' shapes."""
+"""Compiled networks give onnxruntime's outputs, whatever their layers' shapes, in memory that is planned before."""
 
-from __future__ import annotations
-
+import ctypes
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
+from conftest import Command
 from onnx import TensorProto
-from support.agreement import agreeing
-from support.networks import Graph
-from tvm import relax
+from support.agreement import agreeing, network_of
+from support.commands import output_of
+from support.networks import Graph, begun
 
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_tile, whole_columns
+from edgedeploy.compile.ir.expressions import constant_value, parts_of
 from edgedeploy.compile.ir.types import FLOAT32
-from edgedeploy.compile.pipeline import Compiled
+from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import padded_count
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.manifest import Memory
+from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
-
-
-def begun(*shape: int) -> tuple[Graph, str]:
-    """A graph and its input."""
-    graph = Graph()
-    return graph, graph.input("data", shape)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +67,7 @@ def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attrib
 def test_kernel_elements_in_padding_alone_are_left_out(size: tuple, attributes: dict, trimmed: tuple[int, int]) -> None:
     graph, data = begun(1, 8, *size)
     compiled = agreeing(graph, graph.conv(graph.node("Relu", graph.conv(data, 8, 8, 1)), 8, 16, 3, **attributes))
-    kernels = [constant.shape for constant in _constants(compiled) if constant.size == 8 * 16 * math.prod(trimmed)]
-    assert kernels
+    assert 8 * 16 * math.prod(trimmed) in [constant.size for constant in constants_of(compiled)]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +107,10 @@ def test_batch_normalisation_without_a_convolution() -> None:
     agreeing(graph, graph.batch_norm(graph.input("data", [1, 5, 6, 6]), 5))
 
 
+def doubled(graph: Graph, data: str, **attributes: str) -> str:
+    return graph.node("Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), **attributes)
+
+
 def other_layers(graph: Graph, data: str) -> dict[str, str]:
     return {
         "max pool": graph.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
@@ -118,24 +120,19 @@ def other_layers(graph: Graph, data: str) -> dict[str, str]:
         "global max pool": graph.node("GlobalMaxPool", data),
         "concat": graph.node("Concat", data, graph.node("Relu", data), axis=1),
         "pad": graph.node("Pad", data, graph.weight(np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64))),
-        "nearest resize": graph.node(
-            "Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest", nearest_mode="floor"
-        ),
-        "linear resize": graph.node("Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear"),
+        "nearest resize": doubled(graph, data, mode="nearest", nearest_mode="floor"),
+        "linear resize": doubled(graph, data, mode="linear"),
         "transpose": graph.node("Transpose", data, perm=[0, 2, 3, 1]),
         "reshape": graph.node("Reshape", data, graph.weight(np.array([1, -1, 6], np.int64))),
-        "slice": graph.node(
-            "Slice", data, *[graph.weight(np.array(value, np.int64)) for value in ([2], [11], [2], [1])]
-        ),
+        "slice": graph.node("Slice", data, *(graph.weight(np.array([value])) for value in (2, 11, 2, 1))),
         "mean over everything": graph.node("ReduceMean", data, axes=[1, 2, 3], keepdims=0),
     }
 
 
 @pytest.mark.parametrize("name", other_layers(Graph(), "data"))
 def test_layer_after_a_convolution(name: str) -> None:
-    graph = Graph()
-    result = other_layers(graph, graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3))[name]
-    agreeing(graph, result)
+    graph, data = begun(1, 6, 14, 13)
+    agreeing(graph, other_layers(graph, graph.conv(data, 6, 12, 3))[name])
 
 
 @pytest.mark.parametrize(
@@ -186,9 +183,7 @@ def test_attention_of_any_number_of_tokens(tokens: int) -> None:
     shape = graph.weight(np.array([1, tokens, width], np.int64))
     mixed = graph.node("Reshape", graph.node("Transpose", mixed, perm=[0, 2, 1, 3]), shape)
     compiled = agreeing(graph, graph.node("Add", graph.node("MatMul", mixed, graph.normal(width, width)), data))
-    templates = [template for name, template in compiled.templates.items() if "matmul" in name]
-    assert templates
-    assert set(templates) == {"matmul"}
+    assert {template for name, template in compiled.templates.items() if "matmul" in name} == {"matmul"}
 
 
 def test_a_network_without_a_convolution() -> None:
@@ -208,19 +203,13 @@ def test_weights_too_small_for_a_normal_float_become_zero() -> None:
     weights[0] = 1
     compiled = agreeing(graph, graph.node("Conv", data, graph.weight(weights)))
     smallest = np.finfo(np.float32).tiny
-    for constant in _constants(compiled):
+    for constant in constants_of(compiled):
         assert not ((constant != 0) & (np.abs(constant) < smallest)).any()
 
 
-def _constants(compiled: Compiled) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
-
-    def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, tvm.ir.GenericConst):
-            found.append(expression.value.numpy())
-
-    relax.analysis.post_order_visit(compiled.module["main"], visit)
-    return found
+def constants_of(compiled: Compiled) -> list[np.ndarray]:
+    values = map(constant_value, parts_of(compiled.module["main"]))
+    return [value for value in values if value is not None]
 
 
 @pytest.mark.parametrize(("channels", "padded"), [(255, 256), (17, 32), (16, 16), (10, 16), (5, 8), (3, 4), (1, 4)])
@@ -239,9 +228,7 @@ def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
         "max pool": lambda: graph.node("MaxPool", first, kernel_shape=[2, 2]),
         "depthwise": lambda: graph.conv(first, 21, 21, 3, group=21),
         "add": lambda: graph.node("Add", first, graph.conv(data, 3, 21, 3)),
-        "resize": lambda: graph.node(
-            "Resize", first, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest", nearest_mode="floor"
-        ),
+        "resize": lambda: doubled(graph, first, mode="nearest", nearest_mode="floor"),
     }[between]()
     compiled = agreeing(graph, graph.conv(result, 21, 16, 1))
     assert not [name for name in compiled.templates if "slice" in name]
@@ -355,3 +342,82 @@ def test_the_parts_of_a_split_go_separate_ways() -> None:
     data = graph.conv(graph.input("data", [1, 16, 12, 12]), 16, 32, 3, pads=[1] * 4)
     first = graph.node("Split", data, outputs=2, axis=1)
     agreeing(graph, graph.node("Add", graph.conv(first, 16, 16, 1), f"{first}_1"))
+
+
+# Memory is planned when a network is built; running it takes no more of it, however often.
+
+
+def planned(graph: Graph, *outputs: str) -> Memory:
+    return compile_network(network_of(graph, *outputs), load_board("local")).code.memory
+
+
+def chain_of(graph: Graph, length: int, size: int = 32) -> str:
+    """As many convolutions, each to 16 channels of the same feature map."""
+    data = graph.input("data", [1, 16, size, size])
+    for _ in range(length):
+        data = graph.conv(data, 16, 16, 3, bias=False, pads=[1, 1, 1, 1])
+    return data
+
+
+def test_a_long_chain_of_layers_shares_two_tensors() -> None:
+    image = 16 * 32 * 32 * 4
+    for length in (2, 7):
+        graph = Graph()
+        # Two feature maps between layers, of which each reads one and writes the other, and the output.
+        assert planned(graph, chain_of(graph, length)).workspace_bytes <= 3 * image
+
+
+def test_constants_are_the_weights() -> None:
+    graph = Graph()
+    assert planned(graph, chain_of(graph, 3)).constants_bytes >= 3 * 16 * 16 * 9 * 4
+
+
+def test_scratch_holds_a_padded_block_of_rows_but_no_whole_feature_map() -> None:
+    graph = Graph()
+    layer = graph.conv(graph.input("data", [1, 16, 64, 64]), 16, 16, 5, pads=[2, 2, 2, 2])
+    needed = planned(graph, graph.conv(layer, 16, 16, 5, pads=[2, 2, 2, 2]))
+    assert 0 < needed.scratch_bytes < 16 * 68 * 68 * 4
+
+
+def test_a_network_without_work_needs_only_its_output() -> None:
+    graph = Graph()
+    needed = planned(graph, graph.node("Abs", graph.input("data", [1, 100])))
+    assert (needed.workspace_bytes, needed.scratch_bytes, needed.constants_bytes) == (400, 0, 0)
+
+
+def test_the_manifest_and_the_command_tell_it(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", chain_of(graph, 2))
+    [built] = json.loads(output_of(command, "build", path, "--json"))
+    assert built["memory"] == read_manifest(Path(built["package"])).memory.model_dump()
+    assert f"{built['memory']['workspace_bytes']:,} bytes of workspace" in output_of(command, "build", path)
+
+
+class _Mallinfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`: ten numbers, of which the fifth and the eighth count bytes in use."""
+
+    _fields_ = (("numbers", ctypes.c_size_t * 10),)
+
+
+def allocated() -> int:
+    """Bytes that this process has from malloc."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("this system's C library has no mallinfo2")
+    libc.mallinfo2.restype = _Mallinfo
+    numbers = libc.mallinfo2().numbers
+    return int(numbers[4] + numbers[7])
+
+
+def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", chain_of(graph, 4, size=64)))
+    session = Session.open(Path(json.loads(output_of(command, "build", path, "--json"))[0]["package"]))
+    tensors = {"data": np.ones((1, 16, 64, 64), np.float32)}
+    for _ in range(20):
+        session.run(tensors)
+    before = allocated()
+    for _ in range(300):
+        session.run(tensors)
+    # Less than one tensor between two layers.
+    assert allocated() - before < 16 * 64 * 64 * 4

@@ -1,7 +1,5 @@
 """Networks of quantised tensors run in bytes between their layers, and give what onnxruntime gives, bit for bit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,8 @@ import onnx
 import pytest
 import tvm
 import tvm_ffi
-from support.networks import Graph
+from support.agreement import network_of
+from support.networks import Graph, begun
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 from tvm import relax
@@ -21,9 +20,9 @@ from unit.test_integer_steps import BOARDS
 from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of, result_types, shape_of
 from edgedeploy.compile.ir.types import LayerTypes
-from edgedeploy.compile.output.explain import functions
+from edgedeploy.compile.output.explain import functions, transposes
 from edgedeploy.compile.passes.running import ignore
-from edgedeploy.compile.pipeline import Lowered, Optimised, compile_network, lower_network, optimise
+from edgedeploy.compile.pipeline import Compiled, Lowered, Optimised, compile_network, lower_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
@@ -42,10 +41,8 @@ def reference(path: Path, data: np.ndarray) -> list[np.ndarray]:
 
 def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:
     """Type and size of every tensor that a function of a network leaves for another."""
-    calls = calls_of(lowered.module["main"])
-    return [
-        (str(kind.dtype), int(np.prod(shape_of(variable)))) for variable, call in calls for kind in result_types(call)
-    ]
+    calls = [(shape_of(variable), call) for variable, call in calls_of(lowered.module["main"])]
+    return [(str(kind.dtype), int(np.prod(shape))) for shape, call in calls for kind in result_types(call)]
 
 
 def layers(form: str) -> Graph:
@@ -65,7 +62,7 @@ def layers(form: str) -> Graph:
         "gated": graph.node("Mul", bounded, graph.node("Sigmoid", graph.conv(mean, 32, 32, 1))),
         "classes": graph.node("Gemm", graph.node("Flatten", mean), graph.normal(32, 11), graph.normal(11)),
     }
-    graph.outputs = list(outputs.values())  # type: ignore[attr-defined]
+    graph.outputs = list(outputs.values())
     return graph
 
 
@@ -88,7 +85,7 @@ def moves(form: str) -> Graph:
         del last["average"]
     outputs = [graph.conv(value, channels, 8, 1) for channels, value in last.values()]
     outputs.append(graph.node("MatMul", rows, graph.normal(10, 7)))
-    graph.outputs = outputs  # type: ignore[attr-defined]
+    graph.outputs = outputs
     return graph
 
 
@@ -98,9 +95,9 @@ def moves(form: str) -> Graph:
 def test_operators_agree_with_onnxruntime(tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str) -> None:
     """Of int8 on x86 it computes some operators in float: few values, which lie at a half, are rounded otherwise."""
     graph, few = make(form), 1e-3 if "s8s8" in form else 0.0
-    graph.save(tmp_path / "float.onnx", *graph.outputs)
-    samples = list(random_samples(tmp_path / "float.onnx"))
-    path = quantise(tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS[form], samples)
+    plain = graph.save(tmp_path / "float.onnx", *graph.outputs)
+    samples = list(random_samples(plain))
+    path = quantise(plain, tmp_path / "net.onnx", FORMS[form], samples)
     compiled = compile_network(read_onnx(path), load_board("local"))
     for sample in samples[:2]:
         for found, wanted in zip(outputs_of(compiled, sample), reference(path, sample["data"]), strict=True):
@@ -129,7 +126,7 @@ class Quantised(Graph):
         return self.node("Conv", data, weights, pads=[1] * 4, **attributes)
 
 
-def begun(*shape: int) -> tuple[Quantised, str]:
+def of_bytes(*shape: int) -> tuple[Quantised, str]:
     """A graph and its input in bytes."""
     graph = Quantised()
     return graph, graph.pair(graph.input("data", shape), 0.02, np.uint8(120))
@@ -139,8 +136,8 @@ def begun(*shape: int) -> tuple[Quantised, str]:
 def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
     """Compiles a graph whose outputs must be onnxruntime's to the last bit."""
 
-    def run(graph: Graph, *outputs: str, scale: float = 1.0) -> tuple[Lowered, Network]:
-        model = graph.model(*outputs)
+    def run(graph: Graph, *results: str, scale: float = 1.0) -> tuple[Lowered, Network]:
+        model = graph.model(*results)
         zero_points = {node.output[0]: node.input[2] for node in model.graph.node if node.op_type == "QuantizeLinear"}
         types = {weight.name: weight.data_type for weight in model.graph.initializer}
         for output in model.graph.output:
@@ -150,9 +147,8 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
         network = read_onnx(tmp_path / "net.onnx")
         data = (np.random.default_rng(1).standard_normal(network.inputs[0].shape) * scale).astype(np.float32)
         compiled = compile_network(network, load_board("local"))
-        for found, wanted in zip(
-            outputs_of(compiled, {"data": data}), reference(tmp_path / "net.onnx", data), strict=True
-        ):
+        outputs = outputs_of(compiled, {"data": data})
+        for found, wanted in zip(outputs, reference(tmp_path / "net.onnx", data), strict=True):
             assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
             np.testing.assert_array_equal(found, wanted)
         return compiled, network
@@ -161,13 +157,12 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
 
 
 def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
-    graph, data = begun(1, 3, 16, 16)
+    graph, data = of_bytes(1, 3, 16, 16)
     first = graph.pair(graph.node("Relu", graph.convolution(data, 3, 16)), 0.05, np.uint8(0))
     second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
     gate = graph.pair(graph.node("Sigmoid", second), 1 / 256, np.uint8(0))
-    total = graph.pair(
-        graph.node("Add", first, graph.pair(graph.node("Mul", second, gate), 0.04, np.uint8(90))), 0.06, np.uint8(60)
-    )
+    gated = graph.pair(graph.node("Mul", second, gate), 0.04, np.uint8(90))
+    total = graph.pair(graph.node("Add", first, gated), 0.06, np.uint8(60))
     both = graph.pair(graph.node("Concat", first, total, axis=1), 0.06, np.uint8(60))
     pooled = graph.pair(graph.node("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2]), 0.06, np.uint8(60))
     compiled, _ = exact(graph, graph.quantised(graph.convolution(pooled, 32, 8), 0.1, np.uint8(9)))
@@ -186,7 +181,7 @@ def test_padding_holds_the_zero_point(exact: Callable, zero_point: Any) -> None:
 
 @pytest.mark.parametrize("zero_point", [128, 3])
 def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     weights = graph.stored(graph.random.integers(0, 256, (6, 3, 3, 3)).astype(np.uint8), 0.004, zero_point)
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
 
@@ -194,7 +189,7 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
 @pytest.mark.quick("cascadelake")
 def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(each_cpu: str, exact: Callable) -> None:
     """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
-    graph, data = begun(1, 12, 9, 7)
+    graph, data = of_bytes(1, 12, 9, 7)
 
     def held(*shape: int) -> str:
         return graph.stored(graph.random.integers(0, 256, shape).astype(np.uint8), 0.004, 101)
@@ -216,7 +211,7 @@ def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
 @pytest.mark.parametrize("operator", ["layer", "Add", "Mul", "LeakyRelu", "GlobalAveragePool"])
 def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable, operator: str, scale: float) -> None:
     """Also where 16 bits do not hold them before: there, wrapped ones would be within the bounds."""
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     first, second = (graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100)) for _ in range(2))
     operands = {"Add": [first, second], "Mul": [first, second]}.get(operator, [first])
     result = graph.convolution(first, 6, 8) if operator == "layer" else graph.node(operator, *operands)
@@ -224,7 +219,7 @@ def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable
 
 
 def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     scales = graph.random.uniform(0.001, 0.01, 6).astype(np.float32)
     weights = graph.stored(graph.random.integers(-127, 128, (6, 3, 3, 3)).astype(np.int8), scales, 0)
     bias = graph.stored(graph.random.integers(-9000, 9000, 6).astype(np.int32), np.float32(0.02) * scales, 0)
@@ -232,7 +227,7 @@ def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
 
 
 def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact: Callable) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     quantised = graph.quantised(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     first = graph.node("DequantizeLinear", quantised, *graph.steps)
     second = graph.pair(graph.convolution(first, 6, 6), 0.1, np.uint8(90))
@@ -243,7 +238,7 @@ def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact:
 
 def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> None:
     """As the residual sums of networks whose activations stand before their convolutions."""
-    graph, data = begun(1, 3, 12, 12)
+    graph, data = of_bytes(1, 3, 12, 12)
     first = graph.pair(graph.convolution(data, 3, 16), 0.02, np.uint8(120))
     total = graph.pair(graph.node("Add", graph.convolution(first, 16, 16), first), 0.04, np.uint8(110))
     normal = graph.node("Mul", total, graph.weight(graph.random.normal(1, 0.1, (16, 1, 1)).astype(np.float32)))
@@ -261,7 +256,7 @@ def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> Non
 
 
 def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_result(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 12, 12)
+    graph, data = of_bytes(1, 3, 12, 12)
     first = graph.pair(graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1), 0.03, np.uint8(30))
     total = graph.node("Add", graph.convolution(first, 16, 16), first)
     second = graph.pair(graph.node("LeakyRelu", total, alpha=0.2), 0.04, np.uint8(40))
@@ -279,30 +274,30 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
     assert (result != wanted).mean() < 0.01
 
 
-def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 40, 40)
+def test_single_channels_are_not_converted_to_integers_and_back() -> None:
+    graph, data = of_bytes(1, 3, 40, 40)
     first = graph.pair(graph.convolution(data, 3, 16), 0.03, np.uint8(30))
-    graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100)))
-    compiled = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2)
+    second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
+    compiled = compile_network(network_of(graph, second), AVX2)
     assert "multiply-add of floats" in str([each["tile"] for each in functions(compiled) if each["type"] == "uint8"])
     assert "vcvttps2dq" not in compiled.code.inspect("asm")
 
 
-def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 16, 16)
+def test_rows_that_are_only_widened_are_copied_by_whole_vectors() -> None:
+    graph, data = of_bytes(1, 3, 16, 16)
     first = graph.pair(graph.convolution(data, 3, 4), 0.03, np.uint8(30))
     weights = graph.stored(graph.random.integers(-127, 128, (24, 4, 1, 1)).astype(np.int8), 2.0**-7, 0)
-    graph.save(tmp_path / "net.onnx", graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
-    code = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2).code.inspect("asm")
+    network = network_of(graph, graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
+    code = compile_network(network, AVX2).code.inspect("asm")
     assert re.search(r"vpmovzxbw\s+\S+, %ymm", code)
 
 
-def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 12, 12)
+def test_what_is_used_elsewhere_too_is_computed_once() -> None:
+    graph, data = of_bytes(1, 3, 12, 12)
     rectified = graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1)
     both = [graph.pair(rectified, scale, np.uint8(30)) for scale in (0.03, 0.05)]
     [one, other] = [graph.convolution(each, 16, 8) for each in both]
-    lowered = module_of(graph, graph.node("Add", one, other), tmp_path, "local")
+    lowered = module_of(graph, graph.node("Add", one, other))
     called = [str(call.args[0]) for _, call in calls_of(lowered.module["main"]) if "conv2d" in str(call.args[0])]
     assert len(called) == 3
 
@@ -314,7 +309,7 @@ def test_bytes_of_another_type_than_the_processor_s_at_the_borders(exact: Callab
     exact(graph, graph.quantised(graph.convolution(data, 3, 6), 0.05, other))
 
 
-def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable, tmp_path: Path) -> None:
+def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 8, 8]), 2.0**-6, np.uint8(128))
     weights = graph.stored(graph.random.integers(-3, 4, (4, 3, 3, 3)).astype(np.int8), 2.0**-7, 0)
@@ -322,30 +317,27 @@ def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable, 
     assert ("uint8", 3 * 8 * 8) in tensors_between(compiled)
 
 
-def module_of(graph: Graph, output: str, folder: Path, board: str, *disabled: str) -> Lowered:
-    return lower_network(
-        read_onnx(graph.save(folder / "net.onnx", output)), load_board(board), disabled_passes=disabled, listener=ignore
-    )
+def module_of(graph: Graph, output: str, *disabled: str) -> Lowered:
+    return lower_network(network_of(graph, output), LOCAL, disabled_passes=disabled, listener=ignore)
 
 
-def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_network_of_float_layers_between_pairs_stays_as_it_was() -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.int8(5))
     data = graph.pair(graph.node("Transpose", graph.conv(data, 3, 6, 3), perm=[0, 1, 3, 2]), 0.05, np.int8(2))
-    found = module_of(graph, data, tmp_path, "local")
-    without = module_of(graph, data, tmp_path, "local", "compute-in-integers")
-    assert tvm_ffi.structural_equal(found.module, without.module)
+    without = module_of(graph, data, "compute-in-integers")
+    assert tvm_ffi.structural_equal(module_of(graph, data).module, without.module)
 
 
-def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 9, 7)
+def test_what_is_in_integers_throughout_is_known() -> None:
+    graph, data = of_bytes(1, 3, 9, 7)
     whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
     average = graph.pair(graph.node("AveragePool", whole, kernel_shape=[3, 3]), 0.05, np.uint8(100))
     networks = {
-        "with an average": read_onnx(graph.save(tmp_path / "average.onnx", average)),
-        "whole": read_onnx(graph.save(tmp_path / "whole.onnx", whole)),
-        "with a function": read_onnx(graph.save(tmp_path / "function.onnx", function)),
+        "with an average": network_of(graph, average),
+        "whole": network_of(graph, whole),
+        "with a function": network_of(graph, function),
     }
     found = {
         (name, board): lower_network(network, load_board(board)).exact
@@ -357,23 +349,20 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("whole", "template"), [(True, "integer steps"), (False, "winograd convolution")])
-def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Path, whole: bool, template: str) -> None:
-    graph, data = begun(1, 32, 40, 40)
+def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(whole: bool, template: str) -> None:
+    graph, data = of_bytes(1, 32, 40, 40)
     output = graph.convolution(data, 32, 64)
-    board = BOARDS["haswell"].model_copy(update={"devices": []})
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.pair(output, 0.05, np.uint8(100)) if whole else output))
-    found = lower_network(network, board)
+    network = network_of(graph, graph.pair(output, 0.05, np.uint8(100)) if whole else output)
+    found = lower_network(network, BOARDS["haswell"].model_copy(update={"devices": []}))
     assert found.exact is whole
     assert template in found.templates.values()
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
-def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
-    tmp_path: Path, board: str, stored: str | None
-) -> None:
-    graph, data = begun(1, 3, 9, 7)
+def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(board: str, stored: str | None) -> None:
+    graph, data = of_bytes(1, 3, 9, 7)
     output = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Relu", output)))
+    network = network_of(graph, graph.node("Relu", output))
     types = {dtype for dtype, _ in tensors_between(optimise(network, load_board(board)))}
     assert types & {"uint8", "int8"} == ({stored} if stored else set())
 
@@ -383,15 +372,15 @@ def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     [(np.full((70_000, 2), 127, np.int8), 0.004), (np.full((4, 2), 40_000, np.int32), 0.001)],
     ids=["sums that int32 does not hold", "weights that int16 does not hold"],
 )
-def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.ndarray, scale: float) -> None:
-    graph, data = begun(1, len(weights))
+def test_what_integers_do_not_hold_stays_in_float(weights: np.ndarray, scale: float) -> None:
+    graph, data = of_bytes(1, len(weights))
     product = graph.node("MatMul", data, graph.stored(weights, scale, 0))
-    lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)), tmp_path, "local")
+    lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)))
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
 def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_zero_point(exact: Callable) -> None:
-    graph, data = begun(1, 3, 20, 20)
+    graph, data = of_bytes(1, 3, 20, 20)
     first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(131))
     weights = graph.stored(graph.random.integers(-127, 128, (16, 2, 3, 3)).astype(np.int8), 0.004, 0)
     atrous = graph.node("Conv", first, weights, pads=[12] * 4, dilations=[12, 12], group=8)
@@ -400,10 +389,8 @@ def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_ze
 
 def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
     graph = layers("")
-    graph.save(tmp_path / "float.onnx", *graph.outputs)  # type: ignore[attr-defined]
-    path = quantise(
-        tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS["pairs-u8s8"], random_samples(tmp_path / "float.onnx")
-    )
+    plain = graph.save(tmp_path / "float.onnx", *graph.outputs)
+    path = quantise(plain, tmp_path / "net.onnx", FORMS["pairs-u8s8"], random_samples(plain))
 
     def check(each: Any, module: tvm.IRModule, seconds: float) -> None:
         relax.analysis.well_formed(module)
@@ -417,3 +404,75 @@ def test_averages_of_windows_of_any_size_are_exact(exact: Callable, window: dict
     data = graph.pair(graph.input("data", [1, 5, 12, 10]), 0.03, np.uint8(117))
     layer = graph.pair(graph.convolution(data, 5, 16), 0.02, np.uint8(120))
     exact(graph, graph.quantised(graph.node("AveragePool", layer, **window), 0.011, np.uint8(120)))
+
+
+# Pairs of QuantizeLinear and DequantizeLinear round as ONNX says, and cost no transposes.
+
+
+def rounded(graph: Graph, data: str, scale: object, zero_point: np.ndarray, **attributes: int) -> str:
+    """A pair with one scale and zero point, or one for each channel."""
+    parameters = [graph.weight(np.asarray(scale, np.float32)), graph.weight(zero_point)]
+    quantised = graph.node("QuantizeLinear", data, *parameters, **attributes)
+    return graph.node("DequantizeLinear", quantised, *parameters, **attributes)
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Callable[..., Compiled]:
+    """Compiles a graph; its output must equal onnxruntime's to the last step.
+
+    Without optimisation, which makes integer convolutions of some pairs that do not round halves to even.
+    """
+
+    def run(graph: Graph, output: str, data: np.ndarray) -> Compiled:
+        network = read_onnx(graph.save(tmp_path / "net.onnx", output))
+        compiled = compile_network(network, load_board("local"))
+        [wanted] = cpu_session(tmp_path / "net.onnx", optimised=False).run(None, {"data": data})
+        [found] = outputs_of(compiled, {"data": data})
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+        return compiled
+
+    return run
+
+
+@pytest.mark.parametrize("zero_point", [np.uint8(120), np.uint8(0), np.int8(-7), np.uint8(255)])
+def test_halves_are_rounded_to_even_and_what_is_too_large_saturates(compare: Callable, zero_point: np.ndarray) -> None:
+    graph, data = begun(1, 4, 16, 16)
+    steps = np.arange(-512, 512, dtype=np.float32).reshape(1, 4, 16, 16) / 2
+    compare(graph, rounded(graph, data, 0.25, zero_point), steps * np.float32(0.25))
+
+
+def test_one_scale_for_each_channel(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    output = rounded(graph, data, [0.25, 0.01, 3], np.array([0, 9, -3], np.int8), axis=1)
+    compare(graph, output, graph.random.standard_normal((1, 3, 8, 8)).astype(np.float32))
+
+
+def test_a_pair_between_convolutions_needs_no_transpose(compare: Callable) -> None:
+    graph, data = begun(1, 3, 12, 12)
+    # Sums of few small integers: equal in every order of summation.
+    first = graph.node("Conv", data, graph.weight(graph.random.integers(-2, 3, (21, 3, 3, 3)).astype(np.float32)))
+    pair = rounded(graph, first, 0.5, np.uint8(128))
+    second = graph.node("Conv", pair, graph.weight(graph.random.integers(-2, 3, (16, 21, 1, 1)).astype(np.float32)))
+    inputs = graph.random.integers(-3, 4, (1, 3, 12, 12)).astype(np.float32) / 4
+    compiled = compare(graph, rounded(graph, second, 2, np.int8(0)), inputs)
+    assert transposes(compiled) == {"edges": 1, "inside": 0}
+    assert not [name for name in compiled.templates if "slice" in name]
+
+
+def test_weights_that_are_stored_as_integers_become_constants(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
+    scales = graph.weight(np.float32(0.5) ** np.arange(8, dtype=np.float32))
+    weights = graph.node("DequantizeLinear", stored, scales, graph.weight(np.zeros(8, np.int8)), axis=0)
+    inputs = graph.random.integers(-3, 4, (1, 3, 8, 8)).astype(np.float32)
+    compiled = compare(graph, graph.node("Conv", data, weights), inputs)
+    assert not [name for name in compiled.templates if "quantize" in name]
+
+
+def test_a_tensor_that_is_read_with_another_scale(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    scale, other = graph.weight(np.float32(0.25)), graph.weight(np.float32(0.5))
+    zero = graph.weight(np.uint8(7))
+    quantised = graph.node("QuantizeLinear", data, scale, zero)
+    inputs = graph.random.standard_normal((1, 3, 8, 8)).astype(np.float32)
+    compare(graph, graph.node("DequantizeLinear", quantised, other, zero), inputs)

@@ -1,13 +1,11 @@
 """Operators of any shape give onnxruntime's outputs: random sizes, strides, paddings, groups, dilations, axes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agreement import agreeing
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.properties import examples
 
 pytestmark = pytest.mark.compiles
@@ -44,8 +42,7 @@ def convolutions(draw: st.DrawFn) -> dict:
 @examples(60)
 @given(convolutions())
 def test_any_convolution_agrees_with_onnxruntime(shape: dict) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, shape["inputs"], *shape["size"]])
+    graph, data = begun(1, shape["inputs"], *shape["size"])
     if shape["before"]:
         data = graph.node("Relu", data)
     groups = shape["attributes"]["group"]
@@ -163,8 +160,7 @@ def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) ->
     """Transposes, concatenations, slices and padding of feature maps, as detectors' heads have them."""
     height, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
     channels = data.draw(st.lists(EXTENT, min_size=1, max_size=3))
-    graph = Graph()
-    image = graph.input("data", [1, 3, height, width])
+    graph, image = begun(1, 3, height, width)
     parts = [graph.conv(image, 3, count, 1) for count in channels]
     joined = graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     first = data.draw(st.integers(0, sum(channels) - 1))

@@ -1,7 +1,5 @@
 """The how-tos of CONTRIBUTING.md, followed word for word in a copy of the tree."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

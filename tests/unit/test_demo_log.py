@@ -1,7 +1,5 @@
 """The logs, character by character, as Tengine's examples print them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +20,7 @@ def log(
     log_format: LogFormat, detections: list[Detection], *times: float, style: tengine_log.LogStyle = "tengine"
 ) -> list[str]:
     stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
-    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])  # type: ignore[arg-type]
+    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])
     frame = Frame((316, 474), (227, 227), (1, 1))
     outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
     return tengine_log.log_lines(outcome, Path("images/cat.jpg"), style)
@@ -46,7 +44,7 @@ FILES_AND_INPUT = [
 
 
 def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
-    return Detection(label=label, class_id=class_id, score=score, box=box or None)  # type: ignore[arg-type]
+    return Detection(label=label, class_id=class_id, score=score, box=box or None)
 
 
 # Those of yolov3 and after it as the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for
@@ -153,16 +151,15 @@ def test_points_with_a_score_and_a_class() -> None:
     assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
     outcome = SimpleNamespace(network=network, detections=[hand])
-    assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]
+    assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]
 
 
 class TestNamed:
     """What people are told beside Tengine's lines."""
 
     def test_classes_have_their_names(self) -> None:
-        *_, cat, number, rule = log(
-            "classification", [seen("tabby", 281, 0.2715711), seen("3", 3, 0.25)], style="named"
-        )
+        classes = [seen("tabby", 281, 0.2715711), seen("3", 3, 0.25)]
+        *_, cat, number, rule = log("classification", classes, style="named")
         assert [cat, number, rule] == ["0.271571, 281, tabby", "0.250000, 3", RULE]
 
     def test_landmarks_are_told_point_by_point(self) -> None:
@@ -171,6 +168,5 @@ class TestNamed:
         assert named == [*bare, "2 points: 1,2 3,5"]
 
     def test_boxes_of_yolo_lack_the_number_that_is_tengines_alone(self) -> None:
-        assert log("yolo", [seen("car", 2, 0.9323, 454, 76, 684, 180)], style="named")[-1] == (
-            " 93%, [ 454,   76,  684,  180], car"
-        )
+        *_, last = log("yolo", [seen("car", 2, 0.9323, 454, 76, 684, 180)], style="named")
+        assert last == " 93%, [ 454,   76,  684,  180], car"

@@ -1,27 +1,35 @@
-"""From an image to results, with small networks in the place of a demo's own, one or two."""
-
-from __future__ import annotations
+"""From an image to results: demos of one, two and three networks, with small ones in the place of theirs."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from onnx import helper
 from support.demo_runs import MODEL, ROOT
-from support.networks import Graph
+from support.networks import begun
 from support.onnxruntime_runner import OnnxruntimeRunner
 
+from edgedeploy.demo import program
 from edgedeploy.demo.pipeline import Network, Outcome, infer, infer_with
-from edgedeploy.demo.program import DemoSession
-from edgedeploy.demo.spec import DEMOS, Demo, NextStage
+from edgedeploy.demo.program import DemoSession, Program, Result
+from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError, InputError
+from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Opened, Place
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.target.resolved import resolve
+from edgedeploy.vision.decoders import detector
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 
@@ -44,21 +52,33 @@ DIGITS = DETECTOR + "  decoder: {kind: classification, top: 2}\n  log: classific
 POINTS = DETECTOR + "  decoder: {kind: landmark, points: 2}\n  log: landmark\n"
 
 
-class Fixed:
-    """A network that takes an image and always gives the same."""
+class Standin:
+    """In the place of a compiled network; it takes as long as it is told to."""
+
+    threads, takes_ms = 1, 1.0
+
+    def __init__(self, name: str, shape: list[int], **outputs: list[int]) -> None:
+        self.inputs = [TensorSpec(name=name, shape=shape, dtype="float32")]
+        self.outputs = [TensorSpec(name=each, shape=size, dtype="float32") for each, size in outputs.items()]
+        self.runs = 0
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        return Timing((self.takes_ms,) * repeat)
+
+    def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
+        return {}
+
+
+class Fixed(Standin):
+    """Always gives the same."""
 
     def __init__(self, height: int, width: int, name: str, output: np.ndarray) -> None:
-        self.inputs = [TensorSpec(name="data", shape=[1, 3, height, width], dtype="float32")]
-        self.outputs = [TensorSpec(name=name, shape=list(output.shape), dtype="float32")]
-        self.threads = 1
+        super().__init__("data", [1, 3, height, width], **{name: list(output.shape)})
         self._output = output.astype(np.float32)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         assert list(tensors) == ["data"]
         return {self.outputs[0].name: self._output}
-
-    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        return Timing((1.0,) * repeat)
 
 
 def halves(*, found: bool = True) -> Fixed:
@@ -82,7 +102,6 @@ Make = Callable[[str, Runner, Runner], DemoSession]
 def make(tmp_path: Path) -> Make:
     def show(text: str, first: Runner, second: Runner) -> DemoSession:
         demo = load(tmp_path, text)
-        assert demo.then
         anything = ModelInput(name="data", shape=[1, 3, 1, 1])
         second_input = MODELS.load("digits").input if isinstance(second, OnnxruntimeRunner) else anything
         networks = [
@@ -99,11 +118,10 @@ def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> 
     outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
     alone = infer(DIGIT, show.networks[1])
+    wanted = [(each.label, each.score) for each in alone.detections]
+    assert wanted[0][0] == "3"
     for then in outcome.then:
-        assert [(each.label, each.score) for each in then.detections] == [
-            (each.label, each.score) for each in alone.detections
-        ]
-        assert then.detections[0].label == "3"
+        assert [(each.label, each.score) for each in then.detections] == wanted
 
 
 def test_what_has_no_place_of_its_own_has_that_of_the_box(make: Make) -> None:
@@ -182,20 +200,12 @@ def test_a_second_network_needs_boxes(tmp_path: Path) -> None:
 
 def test_facepipe_says_how_faces_are_cut_out() -> None:
     then = DEMOS.load("facepipe").then
-    assert isinstance(then, NextStage)
     assert (then.crop.margin, then.crop.square) == (0.1, True)
-
-
-# From an image to results, with small networks in the place of a demo's own.
-
-INPUT = ModelInput(name="data", shape=[1, 3, 64, 64])
-IMAGE = np.zeros((64, 64, 3), np.uint8)
 
 
 def heads(*names: str) -> OnnxruntimeRunner:
     """A network with heads of 255 channels, of 2x2 cells the first, of 4x4 the second."""
-    graph = Graph()
-    data = graph.input("data", [1, 3, 64, 64])
+    graph, data = begun(1, 3, 64, 64)
     for name, stride in zip(names, (32, 16), strict=False):
         weights = graph.weight(np.zeros((255, 3, stride, stride), np.float32))
         graph.nodes.append(helper.make_node("Conv", [data, weights], [name], strides=[stride, stride]))
@@ -203,8 +213,9 @@ def heads(*names: str) -> OnnxruntimeRunner:
 
 
 def look(runner: OnnxruntimeRunner, output_names: Sequence[str]) -> int:
-    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, INPUT, [], output_names)
-    return len(infer(IMAGE, network).detections)
+    stated = ModelInput(name="data", shape=[1, 3, 64, 64])
+    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, stated, [], output_names)
+    return len(infer(np.zeros((64, 64, 3), np.uint8), network).detections)
 
 
 def test_as_many_outputs_of_other_names_are_taken_in_the_demos_order() -> None:
@@ -215,3 +226,358 @@ def test_as_many_outputs_of_other_names_are_taken_in_the_demos_order() -> None:
 def test_outputs_that_cannot_be_told_apart_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="it has no output 'output0'"):
         look(heads(*names), ["output0", "output1"] if names != ("a", "b") else [])
+
+
+ONE_STAGE = """\
+description: a handwritten digit
+model: digits
+image: {name: digit.png, sha256: "%s", size: 1, bundled: true}
+decoder: {kind: classification}
+log: classification
+""" % ("0" * 64)
+
+
+@pytest.mark.parametrize("name", DEMOS.names())
+def test_demos_name_networks_and_images_that_can_be_had(name: str) -> None:
+    demo = DEMOS.load(name)
+    assert MODELS.load(demo.model)
+    beside = [DEMOS.find(name).parent, MODELS.find(demo.model).parent]
+    assert demo.image.has_download or any((folder / demo.image.name).is_file() for folder in beside)
+
+
+def test_a_demo_is_data(tmp_path: Path) -> None:
+    load(tmp_path, ONE_STAGE)
+
+
+def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    detector._warn_of_old_name.cache_clear()
+    text = ONE_STAGE.replace("log: classification", "log: retinaface")
+    for name in ("overlap", "overlap", "iou_threshold"):
+        decoder = f"{{kind: retinaface, threshold: 0.5, {name}: 0.25}}"
+        demo = load(tmp_path, text.replace("{kind: classification}", decoder))
+        assert demo.decoder.iou_threshold == 0.25
+    assert [record.message for record in caplog.records] == [
+        "the field `overlap` is called `iou_threshold` now; the old name will go"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("kind: classification", "kind: guessing"), "decoder"),
+        (("{kind: classification}", "{kind: classification, top: 0}"), r"decoder.*top"),
+        (("{kind: classification}", "{kind: yolo, threshold: 0.5, heads: []}"), r"decoder.*heads"),
+        (("log: classification", "log: yolo"), "log 'yolo' cannot print a classification; use classification"),
+        (("model: digits", "modell: digits"), "modell"),
+    ],
+)
+def test_faults_name_file_and_field(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load(tmp_path, ONE_STAGE.replace(*change))
+    assert "own.yaml:" in caught.value.what
+
+
+# Tracking: the second network looks where it saw something in the image before, and the first one rests.
+
+PLANE = 64
+FOLLOWED = "kind: landmarks, output: points, values: 2, score: score, names: [spot]"
+
+# The detector finds bright spots in cells of 16 pixels; the second network finds the spot in a crop of 32.
+TEXT = f"""\
+description: bright spots
+model: digits
+image: {{name: digit.png, sha256: "{"0" * 64}", size: 1, bundled: true}}
+fit: contain
+decoder:
+  kind: blaze
+  scores: scores
+  boxes: boxes
+  points: 0
+  levels: [{{stride: 16}}]
+  name: spot
+log: yolov3
+then:
+  model: digits
+  crop: {{kind: rotated, around: box}}
+  track:
+    most: 1
+    crop: {{kind: rotated, around: points}}
+  decoder: {{{FOLLOWED}}}
+  log: points
+"""
+
+
+class Cells(Standin):
+    """The detector."""
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        self.runs += 1
+        image = tensors["data"][0].mean(axis=0)
+        brightest = image.reshape(4, 16, 4, 16).max(axis=(1, 3)).reshape(1, 16, 1)
+        sizes = np.tile(np.array([0, 0, 32, 32], np.float32), (1, 16, 1))
+        return {"scores": (brightest - 100).astype(np.float32), "boxes": sizes}
+
+
+class Spot(Standin):
+    """The middle of what is bright."""
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        self.runs += 1
+        bright = np.argwhere(tensors["data"][0].mean(axis=0) > 100)[:, ::-1]
+        middle = bright.mean(axis=0) if len(bright) else np.zeros(2)
+        # Two points, so that the box around them has an extent.
+        points = np.array([middle - 16, middle + 16], np.float32).reshape(1, 4)
+        return {"points": points, "score": np.array([[min(1, len(bright))]], np.float32)}
+
+
+def shot(index: int, *spots: tuple[int, int]) -> Shot:
+    image = np.zeros((PLANE, PLANE, 3), np.uint8)
+    for x, y in spots:
+        image[y - 1 : y + 2, x - 1 : x + 2] = 255
+    return Shot(index, Path("film"), image)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> DemoSession:
+    return opened(tmp_path, TEXT)
+
+
+def opened(folder: Path, text: str) -> DemoSession:
+    demo = load(folder, text)
+    anything = ModelInput(name="data", shape=[1, 3, 1, 1])
+    cells = Cells("data", [1, 3, PLANE, PLANE], scores=[1], boxes=[1])
+    spot = Spot("data", [1, 3, 32, 32], points=[1], score=[1])
+    stages = (demo, cells), (demo.then, spot)
+    networks = [Network(stage, "network", Path("file"), runner, anything, []) for stage, runner in stages]
+    return DemoSession("own", networks, "local", None)
+
+
+def runs(session: DemoSession) -> list[int]:
+    """How often each network ran."""
+    return [network.runner.runs for network in session.networks]
+
+
+def test_a_spot_is_followed_without_the_detector(session: DemoSession) -> None:
+    tracker = session.tracker()
+    for index in range(6):
+        place = (20 + 4 * index, 24 + index)
+        result = session.infer(shot(index, place), repeat=0, tracker=tracker)
+        [found], [seen] = result.outcome.detections, result.outcome.then[0].detections
+        assert np.mean(seen.points, axis=0) == pytest.approx(place, abs=1)
+        assert found.tracked == (index > 0)
+    assert runs(session) == [1, 6]
+
+
+def test_the_detector_looks_again_once_it_is_lost(session: DemoSession) -> None:
+    tracker = session.tracker()
+    films = [[(24, 24)], [(24, 24)], [], [(50, 50)], [(50, 50)]]
+    seen = [session.infer(shot(index, *spots), repeat=0, tracker=tracker) for index, spots in enumerate(films)]
+    assert [len(each.outcome.all_detections) for each in seen] == [2, 2, 1, 2, 2]
+    # Not in the second and third image, where one is followed, nor in the last.
+    assert runs(session)[0] == 2
+    assert [each.outcome.detections[0].tracked for each in seen] == [False, True, True, False, True]
+
+
+def test_a_spot_is_followed_on_pages_too(session: DemoSession) -> None:
+    session = replace(session, page=Page())
+    tracker = session.tracker()
+    for index in range(3):
+        session.infer(shot(index, (24, 24)), repeat=0, tracker=tracker)
+    assert runs(session) == [1, 3]
+
+
+def test_unrelated_images_are_searched_afresh(session: DemoSession) -> None:
+    for index in range(3):
+        session.infer(shot(index, (24, 24)), repeat=0)
+    assert runs(session) == [3, 3]
+
+
+def test_a_film_has_as_many_results_as_are_followed_and_an_image_all(session: DemoSession) -> None:
+    spots = (8, 8), (56, 56)
+    assert len(session.infer(shot(0, *spots), repeat=0).outcome.then) == 2
+    assert len(session.infer(shot(0, *spots), repeat=0, tracker=session.tracker()).outcome.then) == 1
+
+
+def test_what_is_followed_stands_for_what_the_detector_finds_at_the_same_place(tmp_path: Path) -> None:
+    session = opened(tmp_path, TEXT.replace("most: 1", "most: 2"))
+    tracker = session.tracker()
+    for index, spots in enumerate([[(8, 8)], [(8, 8)], [(8, 8), (56, 56)], [(9, 9), (55, 55)]]):
+        result = session.infer(shot(index, *spots), repeat=0, tracker=tracker)
+        places = sorted(np.mean(then.detections[0].points, axis=0).round().tolist() for then in result.outcome.then)
+        assert places == pytest.approx(np.array(sorted(map(list, spots))), abs=1)
+    # As long as there is room for a second one, the detector looks for it.
+    assert runs(session) == [3, 6]
+    assert [each.tracked for each in result.outcome.detections] == [True, True]
+
+
+def test_logs_and_json_tell_what_is_followed(session: DemoSession) -> None:
+    tracker = session.tracker()
+    session.infer(shot(0, (24, 24)), repeat=0, tracker=tracker)
+    result = session.infer(shot(1, (24, 24)), repeat=0, tracker=tracker)
+    times, count, box, points = result.frame_log("frame 1")
+    assert times.startswith("frame 1: ")
+    assert (count, points.partition(":")[0]) == ("detection num: 1", "spot 100%, 2 points")
+    assert box.endswith(", spot")
+    [found] = result.frame_dict()["results"]
+    assert found["tracked"] is True
+    assert len(found["then"][0]["points"]) == 2
+    assert "tracked" not in found["then"][0]
+
+
+def test_a_demo_without_it_does_not_follow(tmp_path: Path) -> None:
+    start, _, rest = TEXT.partition("  track:")
+    demo = start + rest[rest.index("  decoder") :]
+    assert opened(tmp_path, demo).tracker() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((FOLLOWED, "kind: landmark, points: 2"), "log"),
+        (("most: 1", "most: 0"), "most"),
+        (("around: points", "around: circle"), "a circle needs upright"),
+        (("around: points", "around: box"), "what is followed has points, but no box"),
+        (("kind: rotated, around: box}\n  track", "kind: round}\n  track"), "crop"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert change[0] in TEXT
+    with pytest.raises(ConfigurationError, match=message):
+        load(tmp_path, TEXT.replace(*change))
+
+
+def test_points_without_a_score_cannot_be_followed(tmp_path: Path) -> None:
+    decoder = f"{{{FOLLOWED}}}\n  log: points"
+    with pytest.raises(ConfigurationError, match="track needs points and a score, which a landmark does not give"):
+        load(tmp_path, TEXT.replace(decoder, "{kind: landmark, points: 2}\n  log: landmark"))
+
+
+# The demo `ocr`: three networks in a row, which are built for the sizes that images need.
+
+# Two lines: the first one narrow, the second too wide for the narrowest network and upside down.
+TWO_LINES = np.full((736, 736, 3), 200, np.uint8)
+TWO_LINES[100:140, 100:250] = 60
+TWO_LINES[300:320, 60:600] = 20
+# What RapidOCR makes of their crops' sides, 190 x 64 and 570 x 50: int(48 * 570 / 50).
+WIDTH = 547
+CHARACTERS = "a\nb"
+
+
+class Reading(Standin):
+    """Regions are what is darker than 100; lines are upside down if they are darker than 40; they read `ab`."""
+
+    def __init__(self, name: str, shape: list[int]) -> None:
+        height, width = shape[2:]
+        outputs = {"det": [1, 1, height, width], "cls": [1, 2], "rec": [1, width // 8, 4]}
+        super().__init__("x", shape, out=outputs[name[-3:]])
+        self.name, self.takes_ms = name, 2.0
+        self.lengths: list[int] = []
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        values = tensors["x"][0, 0]
+        assert values.shape == tuple(self.inputs[0].shape[2:])
+        self.runs += 1
+        if "x.length" in tensors:
+            self.lengths += tensors["x.length"].tolist()
+            assert not values[:, self.lengths[-1] :].any()
+        output = np.zeros(self.outputs[0].shape, np.float32)
+        if self.name.endswith("det"):
+            output[0, 0] = values < (100 - 127.5) / 127.5
+        elif self.name.endswith("cls"):
+            output[0, int(values.min() < (40 - 127.5) / 127.5)] = 1
+        else:
+            output[0, [0, 1], [1, 2]] = 0.75
+            output[0, 2:, 0] = 1
+        return {"out": output}
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
+    """Stands in for building and opening; the networks in the order in which they were asked for."""
+    asked: list[Reading] = []
+
+    def prepare(
+        model: str, board: Any, *, input_shapes: dict[str, list[int]], options: ImportOptions, **_: Any
+    ) -> SimpleNamespace:
+        network = Reading(model, input_shapes.get("x", [1, 3, 48, 192]))
+        if options.lengths:
+            assert options.lengths == {"x": 3}
+            network.inputs.append(TensorSpec(name="x.length", shape=[1], dtype="int64"))
+        asked.append(network)
+        about = {"heads": [], "weights": "file", "metadata": {"character": CHARACTERS}}
+        manifest = SimpleNamespace(inputs=network.inputs, results=network.outputs, **about)
+        return SimpleNamespace(source=SimpleNamespace(file=Path(model)), package_path=network, manifest=manifest)
+
+    monkeypatch.setattr(program, "prepare", prepare)
+    monkeypatch.setattr(program, "find_source", lambda model, **_: SimpleNamespace(file=Path(model)))
+    monkeypatch.setattr(program, "opening", lambda *_: nullcontext(lambda packages: [*map(Opened, packages)]))
+    return asked
+
+
+@pytest.fixture
+def shown(built: list[Reading]) -> Result:
+    with Program.of("ocr").opened(Place(resolve("local"))) as session:
+        return session.infer(Shot(0, Path("page.png"), TWO_LINES))
+
+
+def test_each_network_is_built_once_for_each_size_that_is_needed(built: list[Reading], shown: Result) -> None:
+    sizes = [(network.name[-3:], network.inputs[0].shape[2:], network.runs) for network in built]
+    assert sizes == [("cls", [48, 192], 2), ("det", [736, 736], 1), ("rec", [48, 640], 2)]
+    with Program.of("ocr").opened(Place(resolve("local"))) as session:
+        for index in range(3):
+            session.infer(Shot(index, Path("page.png"), TWO_LINES))
+    assert len(built) == 6
+
+
+def test_lines_of_a_batch_are_as_wide_as_the_widest_of_them(built: list[Reading], shown: Result) -> None:
+    assert built[-1].lengths == [WIDTH, WIDTH]
+    assert not built[0].lengths
+    assert not built[1].lengths
+
+
+def test_a_line_has_the_place_of_its_region_whichever_way_up_it_is(shown: Result) -> None:
+    regions = shown.outcome.detections
+    assert len(regions) == 2
+    for region, direction in zip(regions, shown.outcome.then, strict=True):
+        [line] = direction.then[0].detections
+        assert (line.label, line.score) == ("ab", 0.75)
+        assert (line.box, line.corners) == (region.box, region.corners)
+    assert [each.detections[0].label for each in shown.outcome.then] == ["0", "180"]
+
+
+def test_only_text_is_printed_and_drawn(shown: Result) -> None:
+    lines = [line for line in shown.log() if line.startswith("0.750, [")]
+    assert len(lines) == 2
+    assert all(line.endswith("], ab") for line in lines)
+    assert shown.log()[-2:] == [
+        "Repeat 2 times, ppocr-v2-cls, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
+        "Repeat 2 times, ppocr-v4-rec, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
+    ]
+    assert shown.frame_log("frame 0")[1:] == lines
+    assert [each.label for each in shown.outcome.all_detections] == ["ab", "ab"]
+    assert np.array_equal(shown.drawn(), draw(TWO_LINES, shown.outcome.all_detections))
+
+
+def test_json_has_what_each_network_found_in_what_the_one_before_it_found(shown: Result) -> None:
+    results = shown.as_dict()["results"]
+    assert [each["label"] for each in results] == ["text", "text"]
+    assert [each["then"][0]["label"] for each in results] == ["0", "180"]
+    assert [each["then"][0]["then"][0]["label"] for each in results] == ["ab", "ab"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("    log: text\n", ""), "log is needed where no other network follows; use text"),
+        (("    log: text\n", "    log: yolo\n"), "log 'yolo' cannot print a text-line; use text"),
+        (("kind: turn", "kind: quadrilateral"), "crop"),
+        (("kind: quadrilateral", "kind: hexagon"), "hexagon"),
+        (("kind: scaled", "kind: guessed"), "guessed"),
+        (("      class_id: 1\n      threshold: 0.9\n", ""), "class_id"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    text = DEMOS.find("ocr").read_text()
+    assert change[0] in text
+    with pytest.raises(ConfigurationError, match=message):
+        load(tmp_path, text.replace(*change))

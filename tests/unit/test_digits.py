@@ -1,14 +1,12 @@
 """The bundled network: what its entry says of it is true."""
 
-from __future__ import annotations
-
-import importlib.util
 import re
 from types import ModuleType
 
 import cv2
 import numpy as np
 import pytest
+from support import quantised_files
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.base.documents import read_document
@@ -23,13 +21,7 @@ MODEL = FOLDER / ENTRY.files[0].name
 
 @pytest.fixture(scope="module")
 def training() -> ModuleType:
-    pytest.importorskip("sklearn")
-    spec = importlib.util.spec_from_file_location("train_digits", FOLDER / "train" / "digits.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return quantised_files.training()
 
 
 def test_the_entry_describes_the_file_that_is_there() -> None:
@@ -40,7 +32,6 @@ def test_the_entry_describes_the_file_that_is_there() -> None:
 
 def test_the_network_is_as_accurate_on_held_out_digits_as_the_entry_says(training: ModuleType) -> None:
     stated = re.search(r"([\d.]+)% right on (\d+) held-out", ENTRY.description)
-    assert stated
     images, classes = training.load()
     test = training.held_out(classes)
     share = training.accuracy(MODEL, images[test], classes[test])
@@ -87,7 +78,6 @@ def test_the_gradients_are_those_of_the_loss(training: ModuleType) -> None:
 
 def test_the_bundled_image_is_recognised() -> None:
     image = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
-    assert image is not None
     assert min(image.shape) > max(ENTRY.input.size)
     height, width = ENTRY.input.size
     data = (cv2.resize(image, (width, height)) - ENTRY.input.mean[0]) * ENTRY.input.scale[0]
@@ -98,5 +88,4 @@ def test_the_bundled_image_is_recognised() -> None:
 
 def test_the_bundled_image_is_the_one_that_the_script_draws(training: ModuleType) -> None:
     image = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
-    assert image is not None
     assert np.abs(image.astype(int) - training.draw_three()).max() <= 8

@@ -1,12 +1,9 @@
 """The documentation, held against the code."""
 
-from __future__ import annotations
-
 import ast
-import importlib.util
 import re
+import runpy
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +12,7 @@ from pydantic import BaseModel
 from edgedeploy import errors
 from edgedeploy.audio.spec import SoundDemo
 from edgedeploy.demo.spec import Demo
+from edgedeploy.frontends.tengine.translation import CONVERTERS
 from edgedeploy.target.board import Board
 from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.target.toolchain import Toolchain
@@ -23,18 +21,8 @@ from edgedeploy.zoo.entry import ZooFile, ZooModel
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("document_commands", ROOT / "scripts" / "document_commands.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = _script()
-COMMANDS: dict[str, Any] = dict(SCRIPT.commands())
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "document_commands.py"))
+COMMANDS: dict[str, Any] = dict(SCRIPT["commands"]())
 LEAVES = [name for name, command in COMMANDS.items() if not hasattr(command, "commands")]
 
 
@@ -57,7 +45,7 @@ def _fields(model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()) -> s
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
-    assert (DOCS / "commands.md").read_text(encoding="utf-8") == SCRIPT.page(), "run `make docs`"
+    assert (DOCS / "commands.md").read_text(encoding="utf-8") == SCRIPT["page"](), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -102,8 +90,6 @@ def test_every_field_of_a_data_file_is_documented(section: str, model: type[Base
 
 
 def test_every_operator_of_tengines_is_documented() -> None:
-    from edgedeploy.frontends.tengine.translation import CONVERTERS
-
     listed = (DOCS / "tengine.md").read_text(encoding="utf-8").split("Supported operators:\n\n")[1]
     assert listed.rstrip(".\n").replace("\n", " ").split(", ") == sorted(CONVERTERS)
 

@@ -1,7 +1,6 @@
 """`edgedeploy doctor` on this machine: each fault is made for real, and found with what to do."""
 
-from __future__ import annotations
-
+import ctypes.util
 import json
 import os
 import shutil
@@ -9,24 +8,30 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from rich.console import Console
+from support.commands import need, output_of
 from support.patience import generous
 from support.profiles import write_profile
 
 from edgedeploy.base.catalog import builtin_folder
-from edgedeploy.doctor import host, packages, running, tools
+from edgedeploy.cli.doctor import _print, _table
+from edgedeploy.cli.terminal import Terminal
+from edgedeploy.doctor import host, opencl, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
-from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
+from edgedeploy.doctor.check import Check, Finding, Group, Result, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
+from edgedeploy.rpc.tracker import tracker
+from edgedeploy.target.opencl.device import DEVICE_VARIABLE
 from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
@@ -38,6 +43,12 @@ def look(name: str, board: str = "local") -> Finding:
     """What one check finds, without those that it needs."""
     with case_of(resolve(board)) as case:
         return looked(name, case)
+
+
+def fault(name: str, board: str = "local") -> Finding:
+    finding = look(name, board)
+    assert finding.state is State.FAILED
+    return finding
 
 
 def looked(name: str, case: Case) -> Finding:
@@ -77,11 +88,6 @@ def test_a_board_that_does_not_exist_is_an_error_of_its_own(command: Command) ->
 
 
 def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from edgedeploy.cli.doctor import _table
-    from edgedeploy.doctor.check import Result
-
     finding = failed("word " * 30 + "end", "sudo apt install intel-opencl-icd")
     Console(width=100, force_terminal=True, color_system=None).print(_table([Result(NAMED["ICD files"], finding)]))
     lines = capsys.readouterr().out.splitlines()
@@ -91,10 +97,6 @@ def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest
 
 
 def test_what_a_board_says_of_itself_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    from edgedeploy.cli.doctor import _print, _table
-    from edgedeploy.cli.terminal import Terminal
-    from edgedeploy.doctor.check import Result
-
     result = Result(NAMED["SSH server"], ok("SSH-2.0-\x1b[2Jfine [bold]board[/bold]", "ssh \x07"))
     Terminal(width=100, force_terminal=True, color_system=None).print(_table([result]))
     as_table = capsys.readouterr().out
@@ -112,9 +114,13 @@ def distribution(folder: Path, name: str, version: str, *lines: str) -> None:
     """What pip leaves of a package: the folder of its metadata."""
     path = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     path.mkdir(parents=True)
-    path.joinpath("METADATA").write_text(
-        "\n".join([f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *lines])
-    )
+    said = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
+    path.joinpath("METADATA").write_text("\n".join(said))
+
+
+def requiring(folder: Path, *packages: str, extras: Iterable[str] = ()) -> None:
+    """What pip leaves of edgedeploy, if it needed these packages."""
+    distribution(folder, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in packages))
 
 
 @pytest.fixture
@@ -127,38 +133,36 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_package_of_the_wrong_version_is_named_with_both_versions_and_the_command(installed: Path) -> None:
-    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: numpy>=1.26", "Requires-Dist: pyyaml>=6")
+    requiring(installed, "numpy>=1.26", "pyyaml>=6")
     distribution(installed, "numpy", "1.0.1")
-    finding = look("packages")
-    assert finding.state is State.FAILED
+    finding = fault("packages")
     assert finding.found == "numpy is 1.0.1, >=1.26 is needed"
     assert finding.hints == (f"{sys.executable} -m pip install 'numpy>=1.26'",)
 
 
 def test_a_package_that_is_missing_is_named(installed: Path) -> None:
-    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: no-such-package==3.1")
-    finding = look("packages")
-    assert (finding.state, finding.found) == (State.FAILED, "no-such-package is not installed")
+    requiring(installed, "no-such-package==3.1")
+    finding = fault("packages")
+    assert finding.found == "no-such-package is not installed"
     assert finding.hints[0].endswith("pip install no-such-package==3.1")
 
 
 def test_a_package_that_only_other_systems_need_is_not_missed(installed: Path) -> None:
-    lines = ("Requires-Dist: no-such-package; sys_platform == 'win32'", "Requires-Dist: numpy")
-    distribution(installed, "edgedeploy", "0.1.0", *lines)
+    requiring(installed, "no-such-package; sys_platform == 'win32'", "numpy")
     assert look("packages").state is State.OK
 
 
 def test_extras_are_told_apart_and_a_wrong_version_in_one_is_a_warning(installed: Path) -> None:
-    extras = ["Provides-Extra: fine", "Provides-Extra: other", "Provides-Extra: dev"]
+    extras = [f"Provides-Extra: {each}" for each in ("fine", "other", "dev")]
     wanted = ["numpy>=1; extra == 'fine'", "no-such-package; extra == 'other'", "no-such-either; extra == 'dev'"]
-    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    requiring(installed, *wanted, extras=extras)
     finding = look("extras")
     assert (finding.state, finding.found) == (State.OK, "fine; not installed: other")
     assert "edgedeploy[other]" in finding.hints[0]
     distribution(installed, "no-such-package", "1")
     shutil.rmtree(installed / "edgedeploy-0.1.0.dist-info")
     wanted[1] = "no-such-package>=2; extra == 'other'"
-    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    requiring(installed, *wanted, extras=extras)
     finding = look("extras")
     assert (finding.state, finding.found) == (State.WARNING, "no-such-package is 1, >=2 is needed")
 
@@ -171,7 +175,7 @@ def test_a_checkout_that_was_not_installed_is_a_warning(monkeypatch: pytest.Monk
 
 def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "paramiko.py").write_text("raise ModuleNotFoundError(\"No module named 'paramiko'\", name='paramiko')")
-    distribution(tmp_path, "edgedeploy", "0.1.0", "Requires-Dist: paramiko>=99")
+    requiring(tmp_path, "paramiko>=99")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{builtin_folder()}"}
     command = [sys.executable, "-m", "edgedeploy", "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=generous(60), check=False)
@@ -190,8 +194,7 @@ def gnu(tmp_path: Path) -> str:
 
 def test_a_toolchain_outside_the_path_is_missing(gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
+    finding = fault("toolchain", gnu)
     assert "there is no program aarch64-linux-gnu-gcc" in finding.found
     assert "apt install g++-aarch64-linux-gnu" in finding.hints
     assert "use --toolchain zig, which links for every board" in finding.hints
@@ -208,9 +211,7 @@ def test_a_toolchain_for_another_machine_is_refused(gnu: str, tmp_path: Path, mo
         pytest.skip("there is no C compiler to take for another one")
     compiler(tmp_path, 'exec cc "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
-    assert "does not make code for aarch64" in finding.found
+    assert "does not make code for aarch64" in fault("toolchain", gnu).found
 
 
 @pytest.mark.slow
@@ -221,9 +222,7 @@ def test_a_hanging_compiler_is_ended_with_its_children(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(tools, "_COMPILE_S", 10)
     monkeypatch.setattr(running, "busyness", lambda: 1.0)
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
-    assert "no answer within 10 s" in finding.found
+    assert "no answer within 10 s" in fault("toolchain", gnu).found
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
 
 
@@ -231,8 +230,7 @@ def test_what_the_toolchain_made_runs_here_or_emulated() -> None:
     with case_of(resolve("local")) as case:
         assert looked("toolchain", case).state is State.OK
         assert looked("program", case).found == "this machine runs it"
-    board = "rpi-armhf"
-    with case_of(resolve(board)) as case:
+    with case_of(resolve("rpi-armhf")) as case:
         case.address = None
         assert looked("toolchain", case).state is State.OK
         finding = looked("program", case)
@@ -279,8 +277,7 @@ def tmpfs(folder: Path, *options: str) -> Iterator[Path]:
 def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tmpfs(tmp_path / "disk", "size=256k") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        finding = look("folders")
-        assert finding.state is State.FAILED
+        finding = fault("folders")
         assert f"{disk}/edgedeploy cannot be written: No space left on device" in finding.found
         assert finding.hints[0] == f"make room on the file system of {disk}: df -h {disk}"
         assert not list(disk.iterdir()), "nothing of the test file is left"
@@ -297,17 +294,13 @@ def test_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_folder_that_must_not_be_written_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tmpfs(tmp_path / "disk", "size=16m", "ro") as disk:
         monkeypatch.setenv("XDG_DATA_HOME", str(disk))
-        finding = look("folders")
-        assert finding.state is State.FAILED
-        assert "Read-only file system" in finding.found
+        assert "Read-only file system" in fault("folders").found
 
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    finding = look("folders")
-    assert finding.state is State.FAILED
-    assert f"remove the file {tmp_path / 'file'}, which is in the way" in finding.hints
+    assert f"remove the file {tmp_path / 'file'}, which is in the way" in fault("folders").hints
 
 
 def test_folders_of_networks_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,8 +313,6 @@ def test_folders_of_networks_are_looked_for(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_taken_port_is_told_from_a_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgedeploy.rpc.tracker import tracker
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setattr(host, "DEFAULT_PORT", listener.getsockname()[1])
         finding = look("tracker ports")
@@ -383,7 +374,6 @@ def test_a_board_that_is_off_is_known_in_seconds(monkeypatch: pytest.MonkeyPatch
 
 def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        import threading
 
         def greet() -> None:
             stream, _ = listener.accept()
@@ -402,14 +392,14 @@ def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
 
 def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "busyness", lambda: 1.0)
-    finding = isolated(os.abort, limit_s=60)  # type: ignore[arg-type]
+    finding = isolated(os.abort, limit_s=60)
     assert (finding.state, finding.found) == (State.FAILED, f"it crashed ({signal.SIGABRT.name})")
-    finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")  # type: ignore[arg-type]
+    finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")
     assert (finding.state, finding.found, finding.hints) == (State.FAILED, "no answer within 1 s", ("look",))
 
 
 def made(name: str, look: object, **options: object) -> Check:
-    return check(name, Group.HOST, **options)(look)  # type: ignore[arg-type]
+    return check(name, Group.HOST, **options)(look)
 
 
 def test_a_check_that_hangs_fails_in_its_time_and_the_others_go_on(local: Case) -> None:
@@ -449,3 +439,155 @@ def test_a_warning_does_not_keep_others_from_being_looked_at_and_what_does_not_a
 def test_every_check_is_known_by_its_own_name_and_needs_known_ones() -> None:
     assert len(NAMED) == len(CHECKS)
     assert {name for each in CHECKS for name in each.needs} <= set(NAMED)
+
+
+# OpenCL: with drivers, without, and with broken ones.
+
+OPENCL_CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
+POCL = Path("/etc/OpenCL/vendors/pocl.icd")
+
+
+def found(board: str = "local") -> dict[str, Finding]:
+    with case_of(resolve(board, ask_device=False)) as case:
+        return {each.check.name: each.finding for each in examine(case, OPENCL_CHECKS)}
+
+
+def wrong_devices(board: str) -> Finding:
+    said = found(board)["devices"]
+    assert said.state is State.FAILED
+    return said
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> str:
+    """A profile of this machine whose networks are to run on an OpenCL device."""
+    return profile(tmp_path, name="pthread")
+
+
+def profile(folder: Path, **device: str) -> str:
+    return write_profile(folder, "local", devices=[{"backend": "opencl", **device}])
+
+
+@pytest.fixture
+def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of drivers, which is the one that counts."""
+    if ctypes.util.find_library("OpenCL") is None:
+        pytest.skip("there is no libOpenCL: apt install ocl-icd-libopencl1")
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def pocl(vendors: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PoCL alone, with one device."""
+    monkeypatch.setenv("POCL_DEVICES", "pthread")
+    if not POCL.is_file():
+        pytest.skip("PoCL is not installed: apt install pocl-opencl-icd")
+    shutil.copy(POCL, vendors)
+    return vendors
+
+
+def driver(vendors: Path, statement: str) -> None:
+    """A driver that does something as soon as it is loaded."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to make a driver with")
+    source, library = vendors.parent / "driver.c", vendors.parent / "driver.so"
+    headers = "#include <stdlib.h>\n#include <unistd.h>\n"
+    source.write_text(f"{headers}__attribute__((constructor)) static void load(void) {{ {statement} }}\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    (vendors / "broken.icd").write_text(f"{library}\n")
+
+
+def test_a_board_that_runs_networks_on_opencl_needs_a_driver(board: str, vendors: Path) -> None:
+    said = found(board)
+    assert said["ICD files"].state is State.FAILED
+    assert str(vendors) in said["ICD files"].found
+    assert said["ICD files"].hints == ("sudo apt install pocl-opencl-icd",)
+    assert said["devices"].found == "not looked at, because of ICD files"
+
+
+def test_the_driver_to_install_is_that_of_the_device(tmp_path: Path, vendors: Path) -> None:
+    said = found(profile(tmp_path, name="UHD", kind="intel"))["ICD files"]
+    assert said.hints == ("sudo apt install intel-opencl-icd",)
+
+
+def test_a_board_that_runs_networks_on_the_cpu_needs_none(vendors: Path) -> None:
+    assert {each.state for each in found().values()} == {State.NOT_APPLICABLE}
+
+
+def test_devices_are_listed_with_what_their_driver_says(board: str, pocl: Path) -> None:
+    said = found(board)["devices"]
+    assert said.state is State.OK, said
+    [device] = said.details["devices"]
+    assert device["kind"] == "CPU"
+    assert device["compute_units"] == os.cpu_count()
+    assert 0 < device["global_memory"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert device["work_group"] >= max(1, *device["work_items"][:1])
+    assert f"driver {device['driver']}" in said.found
+    assert found(board)["GPU nodes"].state in (State.OK, State.NOT_APPLICABLE)
+
+
+def test_devices_are_those_that_clinfo_lists(board: str, pocl: Path) -> None:
+    need("clinfo", "clinfo")
+    listed = subprocess.check_output(["clinfo", "--raw"], text=True, timeout=generous(60))
+    values = {fields[1]: fields[2] for line in listed.splitlines() if len(fields := line.split(None, 2)) == 3}
+    [device] = found(board)["devices"].details["devices"]
+    assert device["name"] == values["CL_DEVICE_NAME"].strip()
+    assert device["driver"] == values["CL_DRIVER_VERSION"].strip()
+    numbers = {
+        "compute_units": "CL_DEVICE_MAX_COMPUTE_UNITS",
+        "global_memory": "CL_DEVICE_GLOBAL_MEM_SIZE",
+        "local_memory": "CL_DEVICE_LOCAL_MEM_SIZE",
+        "work_group": "CL_DEVICE_MAX_WORK_GROUP_SIZE",
+    }
+    assert {mine: device[mine] for mine in numbers} == {mine: int(values[name]) for mine, name in numbers.items()}
+    assert " ".join(map(str, device["work_items"])) == values["CL_DEVICE_MAX_WORK_ITEM_SIZES"].strip()
+
+
+def test_a_device_that_is_not_the_one_of_the_profile_does_not_do(tmp_path: Path, pocl: Path) -> None:
+    said = wrong_devices(profile(tmp_path, name="GeForce"))
+    assert said.found.startswith("no device has 'GeForce' in its name, as the profile says")
+    assert said.hints[0] == "name another device in the profile: `devices` of mine"
+
+
+def test_a_variable_with_an_unknown_device_is_to_correct(
+    board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "GeForce")
+    said = wrong_devices(board)
+    assert said.found.startswith(f"no device has 'GeForce' in its name, as {DEVICE_VARIABLE} says")
+    assert said.hints[0].startswith(f"unset {DEVICE_VARIABLE}")
+
+
+def test_drivers_may_know_no_device(board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCL_DEVICES", "")
+    assert wrong_devices(board).found == "the drivers know no device"
+
+
+def test_a_registered_driver_that_is_not_there_is_found_out(board: str, vendors: Path) -> None:
+    (vendors / "gone.icd").write_text("libno-such-driver.so.1\n")
+    said = found(board)
+    assert said["ICD files"].found.endswith("gone.icd names libno-such-driver.so.1")
+    assert said["devices"].state is State.FAILED
+    assert said["devices"].found == "no driver can be loaded: clGetPlatformIDs says -1001"
+
+
+def test_a_driver_that_crashes_takes_nobody_with_it(board: str, vendors: Path) -> None:
+    driver(vendors, "abort();")
+    assert "a driver crashes or hangs: it was ended by SIGABRT" in wrong_devices(board).found
+
+
+def test_a_driver_that_hangs_is_ended(board: str, vendors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "LIST_S", 1)
+    driver(vendors, "for (;;) pause();")
+    assert "a driver crashes or hangs: it was ended by SIGKILL" in wrong_devices(board).found
+
+
+def test_a_broken_driver_is_only_a_warning_where_networks_run_on_the_cpu(command: Command, vendors: Path) -> None:
+    driver(vendors, "abort();")
+    code, out, _ = command("doctor", "--json")
+    [said] = [each for each in json.loads(out)["checks"] if each["name"] == "devices"]
+    assert (code, said["state"]) == (0, "warning")

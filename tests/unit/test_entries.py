@@ -1,7 +1,5 @@
 """Packages with several entry points: one set of weights, several shapes of the inputs."""
 
-from __future__ import annotations
-
 import gc
 import json
 import weakref
@@ -27,6 +25,7 @@ from edgedeploy.package.entry import Entry
 from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.checking import _error
+from edgedeploy.selftest.tolerance import Recorded
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
@@ -87,13 +86,11 @@ def test_threads_end_with_the_last_session_of_an_entry(package: Path) -> None:
 
 @pytest.mark.compiles
 def test_equal_weights_are_in_the_library_once(network: Path, package: Path, tmp_path: Path) -> None:
-    source = find_source(str(network), {"x": [1, 3, 8, 8]}).with_further([{"x": [1, 3, 12, 12]}])
-    two = build(source, resolve("local", {}), tmp_path / "two.tar.gz").manifest
+    source, board = find_source(str(network), {"x": [1, 3, 8, 8]}), resolve("local", {})
+    two = build(source.with_further([{"x": [1, 3, 12, 12]}]), board, tmp_path / "two.tar.gz").manifest
     weights = 8 * 4000 * 4
     assert weights <= two.memory.constants_bytes < 1.5 * weights
-    alone = build(
-        find_source(str(network), {"x": [1, 3, 8, 8]}), resolve("local", {}), tmp_path / "one.tar.gz"
-    ).manifest
+    alone = build(source, board, tmp_path / "one.tar.gz").manifest
     assert two.files["model.so"].size - alone.files["model.so"].size < weights
 
 
@@ -122,10 +119,8 @@ def test_the_self_test_covers_each_entry(package: Path) -> None:
         _error(found, contents, cases)
 
 
-def _recorded(folder: Path, entry: Entry, inputs: list[str], outputs: list[str]):  # type: ignore[no-untyped-def]
-    from edgedeploy.selftest.tolerance import Recorded
-
-    def read(specs, names):  # type: ignore[no-untyped-def]
+def _recorded(folder: Path, entry: Entry, inputs: list[str], outputs: list[str]):
+    def read(specs, names):
         return {
             spec.name: np.fromfile(folder / name, spec.dtype).reshape(spec.shape)
             for spec, name in zip(specs, names, strict=True)
@@ -149,9 +144,8 @@ def test_the_agent_runs_each_entry(package: Path, tmp_path: Path) -> None:
     asked = request("run", image(shape).tobytes(), entry=3) + request("run", first.tobytes())
     done = call(agent, "serve", folder, stdin=asked + request("run", b"", entry=4) + request("run", b"", entry=-1))
     hello, _, content = done.stdout.partition(b"\n")
-    assert [entry["inputs"][0]["shape"] for entry in json.loads(hello)["further"]] == [
-        list(each) for each in SHAPES[1:]
-    ]
+    further = json.loads(hello)["further"]
+    assert [entry["inputs"][0]["shape"] for entry in further] == [list(each) for each in SHAPES[1:]]
     line, _, content = content.partition(b"\n")
     assert json.loads(line)["bytes"] == wanted.nbytes
     np.testing.assert_array_equal(np.frombuffer(content[: wanted.nbytes], np.float32), wanted.ravel())

@@ -1,7 +1,5 @@
 """What errors say, to readers of the command line and to callers of the Python API."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

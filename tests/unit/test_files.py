@@ -1,13 +1,19 @@
-"""Files appear whole or not at all."""
+"""Files, and what is made once and kept, appear whole or not at all."""
 
-from __future__ import annotations
-
+import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+from support.notebook import Notebook
 
+from edgedeploy.base import cache as folder_cache
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.files import exchange, folder_lock, replacing
-from edgedeploy.errors import OutputError
+from edgedeploy.errors import OutputError, ToolchainError
 
 
 def fail_writing(path: Path, others: Path | None = None) -> None:
@@ -88,3 +94,141 @@ def test_who_does_not_wait_for_a_folder_is_told_that_it_is_held(tmp_path: Path) 
         pass
     with folder_lock(tmp_path, wait=False):
         pass
+
+
+# What is made once and kept: whole or not at all, once for all processes, and made again where it cannot be used.
+
+THINGS = FolderCache("things")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "edgedeploy" / "things"
+
+
+def fill(folder: Path) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "file").write_text("whole")
+
+
+def holds(folder: Path) -> bool:
+    return (folder / "inner" / "file").is_file()
+
+
+def test_is_made_once_and_says_so(cache: Path) -> None:
+    listener = Notebook()
+    for _ in range(2):
+        assert THINGS.get("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
+    assert listener.lines == ["making a thing (cached for later runs)"]
+    assert [path.name for path in cache.iterdir()] == ["a"]
+
+
+def test_is_not_there_before_it_is_whole(cache: Path) -> None:
+    def make(folder: Path) -> None:
+        fill(folder)
+        assert not THINGS.path("a").exists()
+
+    THINGS.get("a", make, "")
+    assert holds(cache / "a")
+
+
+@pytest.mark.parametrize("error", [ToolchainError("it failed"), KeyboardInterrupt()])
+def test_what_fails_leaves_nothing(cache: Path, error: BaseException) -> None:
+    def make(folder: Path) -> None:
+        fill(folder)
+        raise error
+
+    with pytest.raises(type(error)):
+        THINGS.get("a", make, "")
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("broken", ["folder", "file", "link"])
+def test_what_cannot_be_used_is_replaced(cache: Path, broken: str) -> None:
+    cache.mkdir(parents=True)
+    {
+        "folder": lambda: (cache / "a" / "other").mkdir(parents=True),
+        "file": lambda: (cache / "a").write_text("of an older version"),
+        "link": lambda: (cache / "a").symlink_to("nowhere"),
+    }[broken]()
+    THINGS.get("a", fill, "", sound=holds)
+    assert [path.name for path in cache.iterdir()] == ["a"]
+    assert [path.name for path in (cache / "a").iterdir()] == ["inner"]
+
+
+def test_what_is_there_is_used_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    THINGS.get("a", fill, "")
+    monkeypatch.delattr(folder_cache, "folder_lock")
+    assert holds(THINGS.get("a", fill, ""))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match=r"cannot write .*things/a: Not a directory"):
+        THINGS.get("a", fill, "")
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from edgedeploy.base.cache import FolderCache
+from edgedeploy.base.progress import Progress
+
+class Printing(Progress):
+    def note(self, text):
+        print(text, flush=True)
+
+def make(folder):
+    (folder / "half").touch()
+    sys.stdin.readline()
+    (folder / "whole").touch()
+
+FolderCache("things").get("a", make, "making", Printing())
+"""
+
+
+def slow() -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", SLOW], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    return process.stdout.readline()
+
+
+def test_of_two_processes_one_waits_for_the_other_and_says_so(cache: Path) -> None:
+    with slow() as first:
+        assert "cached for later runs" in said(first)
+        with slow() as second:
+            assert "waiting for another process" in said(second)
+            first.communicate("go\n", timeout=60)
+            assert second.communicate(timeout=60)[0] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert [path.name for path in cache.iterdir()] == ["a"]
+
+
+def test_what_a_killed_process_left_is_cleared_away(cache: Path) -> None:
+    with slow() as process:
+        said(process)
+        os.kill(process.pid, signal.SIGKILL)
+    assert not THINGS.path("a").exists()
+    assert any(cache.iterdir())
+    THINGS.get("a", fill, "")
+    assert [path.name for path in cache.rglob("*")] == ["a", "inner", "file"]
+
+
+def test_threads_make_it_once() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that they meet at every place
+    try:
+        for key in map(str, range(200)):
+            made: list[Path] = []
+            threads = [threading.Thread(target=THINGS.get, args=(key, made.append, "")) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(timeout=60)
+            assert len(made) == 1
+    finally:
+        sys.setswitchinterval(interval)

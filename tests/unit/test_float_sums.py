@@ -1,7 +1,5 @@
 """Layers of bytes whose products are summed up in float32: what they give, and when they are chosen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Steps, Winograd
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
-from edgedeploy.compile.strategy import Several
 
 
 def types(name: str, weights: str = "int8") -> LayerTypes:
@@ -30,19 +27,14 @@ def convolution(name: str, pixels: int, inputs: int, outputs: int, **others: Any
 
 
 def depthwise(name: str, pixels: int, channels: int, *, kernel: int = 3, stride: int = 1) -> DepthwiseConvolution:
-    return DepthwiseConvolution(
-        data=(1, pixels, pixels, channels),
-        weights=(kernel, kernel, 1, channels),
-        types=types(name),
-        constant=True,
-        window=window(kernel, 3, stride=stride),
-    )
+    shapes = {"data": (1, pixels, pixels, channels), "weights": (kernel, kernel, 1, channels)}
+    around = window(kernel, 3, stride=stride)
+    return DepthwiseConvolution(**shapes, types=types(name), constant=True, window=around)
 
 
 def in_floats(layer: AnyAnchorOp, name: str) -> Any:
     """The quickest form with sums in float32."""
     strategy = host_of(BOARDS[name]).strategy(layer)
-    assert isinstance(strategy, Several)
     return strategy.families[1].default()
 
 
@@ -151,17 +143,18 @@ def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(name: str)
 
 
 def test_tuning_may_try_both() -> None:
-    candidates = {
-        layer.name: list(host_of(BOARDS["haswell"]).strategy(layer).candidates())
-        for layer in (convolution("haswell", 14, 64, 64), depthwise("haswell", 14, 32))
-    }
-    assert {type(each) for each in candidates["conv2d"]} == {Steps, Winograd}
-    assert {each.floats for each in candidates["depthwise_conv2d"]} == {False, True}
+    wide, single = of_haswell()
+    assert {type(each) for each in wide.candidates()} == {Steps, Winograd}
+    assert {each.floats for each in single.candidates()} == {False, True}
+
+
+def of_haswell() -> list[Any]:
+    """The strategies of a convolution and of a depthwise one."""
+    layers = (convolution("haswell", 14, 64, 64), depthwise("haswell", 14, 32))
+    return [host_of(BOARDS["haswell"]).strategy(layer) for layer in layers]
 
 
 def test_each_form_says_how_exact_it_is() -> None:
-    layers = (convolution("haswell", 14, 64, 64), depthwise("haswell", 14, 32))
-    strategies = [host_of(BOARDS["haswell"]).strategy(layer) for layer in layers]
-    rounding = [[each.rounding(choice) > 0 for choice in each.alternatives()] for each in strategies]
+    rounding = [[each.rounding(choice) > 0 for choice in each.alternatives()] for each in of_haswell()]
     # Steps, then F(2x2) and F(4x4); integers, then floats.
     assert rounding == [[False, True, True], [False, False]]

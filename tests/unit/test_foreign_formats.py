@@ -1,7 +1,5 @@
 """Networks that are not read: the error says what they are, and how they are converted."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -11,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.ncnn_files import plain, write
 from support.networks import tiny
 
-from edgedeploy.errors import ModelError
 from edgedeploy.vision.decoders.ultralytics import Description
 from edgedeploy.zoo.source import find_source
 
@@ -35,20 +32,18 @@ layer {
 """
 
 
-def refused(command: Command, *files: Path) -> str:
-    code, _, err = command("models", "import", *files, "--name", "mine")
-    assert code == ModelError.exit_code
-    return err
+def answer(command: Command, *files: Path) -> str:
+    return refused(command, 5, "models", "import", *files, "--name", "mine")
 
 
 def test_a_network_of_caffe_goes_through_ncnn(command: Command, tmp_path: Path) -> None:
     (tmp_path / "lenet.prototxt").write_text(PROTOTXT)
     (tmp_path / "lenet.caffemodel").write_bytes(b"\x0a\x05LeNet\xa2\x06\x10")
-    said = refused(command, tmp_path / "lenet.prototxt", tmp_path / "lenet.caffemodel")
+    said = answer(command, tmp_path / "lenet.prototxt", tmp_path / "lenet.caffemodel")
     assert "is a network of Caffe" in said
     assert f"caffe2ncnn {tmp_path}/lenet.prototxt {tmp_path}/lenet.caffemodel lenet.param lenet.bin" in said
     assert "edgedeploy models import lenet.param lenet.bin --name lenet" in said
-    assert "is a network of Caffe" in refused(command, tmp_path / "lenet.caffemodel")
+    assert "is a network of Caffe" in answer(command, tmp_path / "lenet.caffemodel")
 
 
 def test_a_saved_model_goes_through_onnx_or_tensorflow_lite(command: Command, tmp_path: Path) -> None:
@@ -56,7 +51,7 @@ def test_a_saved_model_goes_through_onnx_or_tensorflow_lite(command: Command, tm
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(b"\x08\x01\x12\x04test")
     for given in (folder, folder / "saved_model.pb"):
-        said = refused(command, given)
+        said = answer(command, given)
         assert "is a SavedModel of TensorFlow" in said
         assert f"python -m tf2onnx.convert --saved-model {folder} --opset 17 --output net.onnx" in said
         assert "TFLiteConverter.from_saved_model" in said
@@ -67,7 +62,7 @@ def test_a_saved_model_goes_through_onnx_or_tensorflow_lite(command: Command, tm
 )
 def test_other_files_of_tensorflow_go_through_onnx(command: Command, tmp_path: Path, name: str, option: str) -> None:
     (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
-    assert f"tf2onnx.convert {option} {tmp_path / name}" in refused(command, tmp_path / name)
+    assert f"tf2onnx.convert {option} {tmp_path / name}" in answer(command, tmp_path / name)
 
 
 def zipped(*names: str) -> bytes:
@@ -113,24 +108,24 @@ def test_files_that_are_no_network_are_named_for_what_they_are(
     command: Command, tmp_path: Path, name: str, content: bytes, what: str, hint: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    said = refused(command, tmp_path / name)
+    said = answer(command, tmp_path / name)
     assert what in said
     assert hint.format(tmp_path / name, folder=tmp_path) in said
 
 
 def test_archives_of_pytorch_are_not_taken_for_any_zip_archive(command: Command, tmp_path: Path) -> None:
     (tmp_path / "net.pt").write_bytes(zipped("net/data.pkl", "net/version"))
-    assert "a pickle or a TorchScript archive" in refused(command, tmp_path / "net.pt")
+    assert "a pickle or a TorchScript archive" in answer(command, tmp_path / "net.pt")
 
 
 def test_folders_are_named_with_the_file_to_give(command: Command, tmp_path: Path) -> None:
     for name in ("a_saved_model/net.tflite", "b_openvino_model/net.xml", "c/one.onnx", "c/two.onnx", "d/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    assert f"give the file in it: {tmp_path}/a_saved_model/net.tflite" in refused(command, tmp_path / "a_saved_model")
-    assert "a folder with a network of OpenVINO" in refused(command, tmp_path / "b_openvino_model")
-    assert f"give a file in it: {tmp_path}/c/one.onnx, {tmp_path}/c/two.onnx" in refused(command, tmp_path / "c")
-    said = refused(command, tmp_path / "d")
+    assert f"give the file in it: {tmp_path}/a_saved_model/net.tflite" in answer(command, tmp_path / "a_saved_model")
+    assert "a folder with a network of OpenVINO" in answer(command, tmp_path / "b_openvino_model")
+    assert f"give a file in it: {tmp_path}/c/one.onnx, {tmp_path}/c/two.onnx" in answer(command, tmp_path / "c")
+    said = answer(command, tmp_path / "d")
     assert "it is a folder" in said
     assert "give a file" not in said
 
@@ -165,7 +160,7 @@ def test_a_folder_of_one_ncnn_network_is_read(command: Command, folder: Path, mo
     assert (source.name, source.format.name) == ("net_ncnn_model", "ncnn")
     assert [file.name for file in source.files] == ["model.ncnn.param", "model.ncnn.bin", "metadata.yaml"]
     write(folder, LAYERS, plain([1, 2, 3]), name="other.ncnn")
-    assert "give a file in it" in refused(command, folder)
+    assert "give a file in it" in answer(command, folder)
 
 
 @pytest.mark.parametrize("imported", [False, True])
@@ -203,15 +198,15 @@ def test_empty_metadata_says_nothing(folder: Path) -> None:
 )
 def test_metadata_that_is_malformed_is_refused(command: Command, folder: Path, content: str, reason: str) -> None:
     (folder / "metadata.yaml").write_text(content)
-    said = refused(command, folder)
+    said = answer(command, folder)
     assert f"{folder}/metadata.yaml" in said
     assert reason in said
 
 
 def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: Path) -> None:
     (tmp_path / "notes.prototxt").write_text("nothing of the kind")
-    assert "Caffe" not in refused(command, tmp_path / "notes.prototxt")
-    assert "it is a folder" in refused(command, tmp_path)
+    assert "Caffe" not in answer(command, tmp_path / "notes.prototxt")
+    assert "it is a folder" in answer(command, tmp_path)
 
 
 def test_a_network_is_known_by_its_content_whatever_its_name_says(command: Command, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What others wrote, in networks, packages and messages, is printed as text by every command."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
@@ -16,6 +14,9 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
+from rich.table import Table
+from rich.text import Text
+from support.commands import output_of
 from support.foreign import HOSTILE, SHOWN, assert_is_text
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_error, print_json, stderr, stdout
@@ -26,8 +27,10 @@ from edgedeploy.remote.failures import failure
 pytestmark = pytest.mark.compiles
 
 
-def hostile_network(path: Path) -> Path:
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
     """A network each of whose names is hostile."""
+    path = tmp_path / "net.onnx"
     weight = numpy_helper.from_array(np.ones((4, 4), np.float32), f"w{HOSTILE}")
     nodes = [
         helper.make_node("MatMul", [f"in{HOSTILE}", f"w{HOSTILE}"], [f"mid{HOSTILE}"], f"node{HOSTILE}"),
@@ -39,21 +42,20 @@ def hostile_network(path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def network(tmp_path: Path) -> Path:
-    return hostile_network(tmp_path / "net.onnx")
+def text_of(command: Command, *words: object, codes: tuple[int, ...] = (0,)) -> str:
+    """What a command says, which is text; it must end with one of the codes."""
+    code, out, err = command(*words)
+    assert code in codes, err
+    assert_is_text(out, err)
+    return out + err
 
 
 def test_a_networks_names_are_text_when_it_is_built_shown_and_run(command: Command, network: Path) -> None:
-    code, out, err = command("build", network, "--explain")
-    assert code == 0, err
-    assert_is_text(out, err)
+    text_of(command, "build", network, "--explain")
     for words in (["package", "show"], ["package", "verify"], ["run", "--print-top", "2"]):
-        code, out, err = command(*words, "dist/local/net.tar.gz")
-        assert code == 0, err
-        assert_is_text(out, err)
-        assert words == ["package", "verify"] or f"in{SHOWN}" in out
-    code, out, err = command("package", "show", "dist/local/net.tar.gz", "--json")
+        said = text_of(command, *words, "dist/local/net.tar.gz")
+        assert words == ["package", "verify"] or f"in{SHOWN}" in said
+    out = output_of(command, "package", "show", "dist/local/net.tar.gz", "--json")
     assert json.loads(out)["inputs"][0]["name"] == f"in{HOSTILE}"
     assert_is_text(out)
 
@@ -69,29 +71,23 @@ def test_a_networks_names_are_text_in_the_zoo(command: Command, network: Path, t
         ["bench", "mine", "--runs", "1", "--rounds", "1", "--markdown"],
         ["tune", "mine", "--tasks", "list"],
     ):
-        code, out, err = command(*words)
-        assert code == 0, err
-        assert_is_text(out, err)
+        text_of(command, *words)
 
 
 def test_a_networks_names_are_text_in_errors(command: Command, network: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "wrong.npz", wrong=np.zeros((2, 4), np.float32))
-    code, out, err = command("run", network, "--inputs", tmp_path / "wrong.npz")
-    assert (code, r"in\x1b[2J" in err) == (7, True), err
-    assert_is_text(out, err)
+    assert r"in\x1b[2J" in text_of(command, "run", network, "--inputs", tmp_path / "wrong.npz", codes=(7,))
     model = onnx.load(network)
     model.graph.node[0].op_type = f"Op{HOSTILE}"
     onnx.save(model, network)
-    code, out, err = command("build", network)
-    assert code in (5, 12), err
-    assert_is_text(out, err)
+    text_of(command, "build", network, codes=(5, 12))
 
 
 @contextmanager
 def changed_manifest(package: Path) -> Iterator[dict[str, object]]:
-    """Write a package anew with another manifest."""
+    """Write a package with another manifest."""
     with tarfile.open(package) as archive:
-        members = [(info, archive.extractfile(info).read()) for info in archive]  # type: ignore[union-attr]
+        members = [(info, archive.extractfile(info).read()) for info in archive]
     [manifest] = [json.loads(content) for info, content in members if info.name == "manifest.json"]
     yield manifest
     with tarfile.open(package, "w:gz") as archive:
@@ -108,8 +104,8 @@ def test_a_packages_manifest_is_text(command: Command) -> None:
         manifest["linker"] = HOSTILE
         manifest["board"] = f"board{HOSTILE}"
         manifest["versions"] = {HOSTILE: HOSTILE}
-        manifest["selftest"]["reference"] = f"reference{HOSTILE}"  # type: ignore[index]
-        manifest["abi"]["cpu"] = HOSTILE  # type: ignore[index]
+        manifest["selftest"]["reference"] = f"reference{HOSTILE}"
+        manifest["abi"]["cpu"] = HOSTILE
     for words in (["package", "show"], ["package", "verify"], ["run"]):
         code, out, err = command(*words, package)
         assert_is_text(out, err)
@@ -117,9 +113,7 @@ def test_a_packages_manifest_is_text(command: Command) -> None:
     assert json.loads(command("package", "show", package, "--json")[1])["linker"] == HOSTILE
     with changed_manifest(package) as manifest:
         manifest[HOSTILE] = HOSTILE
-    code, out, err = command("package", "show", package)
-    assert code == 8
-    assert_is_text(out, err)
+    text_of(command, "package", "show", package, codes=(8,))
 
 
 def test_a_file_name_is_text_in_errors(command: Command, tmp_path: Path) -> None:
@@ -161,15 +155,10 @@ def test_an_error_within_edgedeploy_is_told_as_text(command: Command, monkeypatc
         raise RuntimeError(HOSTILE)
 
     monkeypatch.setattr("edgedeploy.virtual.board.running", fail)
-    code, out, err = command("virtual", "list")
-    assert code == 70
-    assert_is_text(out, err)
+    text_of(command, "virtual", "list", codes=(70,))
 
 
 def test_all_that_a_console_takes_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(HOSTILE, title=HOSTILE)
     table.add_row(HOSTILE)
     table.add_row(Text(HOSTILE))

@@ -1,25 +1,27 @@
-"""What a board says of itself, and what follows from it for a package."""
+"""What a board says of itself and what follows from it for a package; and the health check of a release."""
 
-from __future__ import annotations
-
+import os
 import struct
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
-from edgedeploy.errors import UnsuitableBoardError
+from edgedeploy.errors import InputError, UnsuitableBoardError
 from edgedeploy.package.manifest import Abi
 from edgedeploy.release.gate import check_abi, check_space
+from edgedeploy.release.health import CHECK, HealthCheck
 from edgedeploy.release.layout import is_id
 from edgedeploy.remote import facts
+from edgedeploy.target.board import load_board
 from edgedeploy.target.facts import Facts
 
 RPI4 = Abi(
     elf_class=64, machine="EM_AARCH64", float_abi=None, glibc="2.17", libraries=[], cpu="cortex-a72", features=[]
 )
-ARMHF = RPI4.model_copy(
-    update={"elf_class": 32, "machine": "EM_ARM", "float_abi": "hard", "glibc": "2.4", "cpu": "cortex-a7"}
-    | {"features": ["+neon", "+vfp4"]}
-)
+OF_ARM = {"elf_class": 32, "machine": "EM_ARM", "float_abi": "hard", "glibc": "2.4", "cpu": "cortex-a7"}
+ARMHF = RPI4.model_copy(update={**OF_ARM, "features": ["+neon", "+vfp4"]})
 A_RPI4 = Facts(elf_class=64, elf_machine="EM_AARCH64", glibc="2.36", features=["asimd", "crc32", "fp"])
 # Raspberry Pi OS (32-bit) under a 64-bit kernel: the kernel's words, the system's programs.
 AN_ARMHF = A_RPI4.model_copy(
@@ -113,3 +115,39 @@ def test_names_of_releases_are_times_and_hashes() -> None:
     wrong = ("20261302T030405Z-0123abcd", "20260102T030405Z-0123ABCD", "../20260102T030405Z-0123abcd")
     for name in ("current", *wrong, ""):
         assert not is_id(name)
+
+
+# A health check's command: what it is told, how it ends, and what it may be, in the shells that boards have.
+
+
+def checked(shell: list[str], folder: Path, command: str, limit_s: int = 30) -> subprocess.CompletedProcess[str]:
+    """A check, run as boards run it, but here."""
+    arguments = [*shell, "-c", CHECK, "sh", str(folder), str(limit_s), "digits", "ID", command]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+def test_a_check_knows_what_it_checks_and_its_code_counts(shell: list[str], tmp_path: Path) -> None:
+    done = checked(shell, tmp_path, 'pwd; echo "$EDGEDEPLOY_MODEL $EDGEDEPLOY_RELEASE $0"; echo why >&2; cat; exit 7')
+    assert (done.returncode, done.stdout) == (7, f"{tmp_path}\ndigits ID sh\nwhy\n")
+    assert checked(shell, tmp_path, "true").returncode == 0
+
+
+@pytest.mark.slow
+def test_a_check_that_takes_too_long_is_ended_with_its_children(shell: list[str], tmp_path: Path) -> None:
+    command = "trap '' TERM; echo began; (sleep 654; echo late) & sleep 654"
+    started = time.monotonic()
+    done = checked(shell, tmp_path, command, limit_s=1)
+    # The output's end came, so all that held it has ended.
+    assert time.monotonic() - started < 200
+    assert (done.returncode, done.stdout) == (124, "began\n")
+
+
+def test_the_command_line_goes_before_the_profile() -> None:
+    board = load_board("local").model_copy(update={"health_check": "profile", "health_check_s": 5})
+    assert HealthCheck.chosen(board, None, None) == HealthCheck("profile", 5)
+    assert HealthCheck.chosen(board, "line", 7) == HealthCheck("line", 7)
+    assert HealthCheck.chosen(board, "", None) is None
+    assert HealthCheck.chosen(load_board("local"), None, None) is None
+    with pytest.raises(InputError, match="health_check="):
+        HealthCheck.chosen(board, " ", None)

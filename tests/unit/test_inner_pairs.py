@@ -1,7 +1,5 @@
 """Quantised networks without the roundings inside what is computed in one loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,9 +41,8 @@ def two_layers(graph: Graph, data: str) -> str:
 
 def excitation(graph: Graph, data: str) -> str:
     layer = graph.conv(data, 8, 16, 1)
-    return graph.node(
-        "Mul", layer, graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", layer), 16, 16, 1))
-    )
+    squeezed = graph.conv(graph.node("GlobalAveragePool", layer), 16, 16, 1)
+    return graph.node("Mul", layer, graph.node("Sigmoid", squeezed))
 
 
 def seen_elsewhere(graph: Graph, data: str) -> str:
@@ -86,9 +83,8 @@ def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_at_a_half(
     compiled = compile_network(read_onnx(fewer), load_board("local"))
     errors = dict.fromkeys((every, fewer), 0.0)
     for sample in random_samples(plain):
-        exact, all_pairs, wanted = (
-            cpu_session(path, optimised=False).run(None, sample)[0] for path in (plain, every, fewer)
-        )
+        sessions = (cpu_session(path, optimised=False) for path in (plain, every, fewer))
+        exact, all_pairs, wanted = (session.run(None, sample)[0] for session in sessions)
         [found] = outputs_of(compiled, sample)
         step = np.unique(wanted)
         assert (found != wanted).mean() < 0.01  # which lie at a half is a matter of the CPU that onnxruntime runs on

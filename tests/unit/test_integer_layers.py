@@ -1,7 +1,5 @@
 """Layers of integers by the inner steps of each CPU: exact, with the instruction that their names say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -140,7 +138,6 @@ def test_sums_in_parts_are_exact_where_instructions_are_executed_in_order(tmp_pa
 def test_pixels_of_a_small_feature_map_lie_in_one_row_of_tiles(tmp_path: Path, name: str) -> None:
     board = BOARDS[name]
     layer = layers(board)["pointwise"].model_copy(update={"data": (1, 7, 7, 32)})
-    assert isinstance(layer, Convolution)
     assert pixels(layer, board) == (1, 49)
     assert pixels(layer.model_copy(update={"data": (2, 7, 7, 32)}), board) == (7, 7)
     assert pixels(layer, BOARDS["rpi-armhf"]) == (7, 7)
@@ -160,7 +157,6 @@ DEPTHWISE = {
     "rpi3": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
     "rpi-armhf": ["vmull.s8", "vmlal.s8", "vaddw.s16"],
 }
-
 
 WIDE_DEPTHWISE = {"rpi5": ["sdot", "zip1", "zip2"], "rpi4": ["smull2", "smlal2"], "rpi3": ["smull2", "smlal2"]}
 

@@ -1,7 +1,5 @@
 """Files of known hosts, read as `ssh-keygen -F` reads them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The live page of demos: what its server answers and refuses, what it shows, and that no browser slows anything."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json
@@ -84,7 +82,7 @@ def watching(port: int) -> Iterator[Iterator[np.ndarray]]:
                 yield picture
 
     try:
-        yield pictures(answer)  # type: ignore[arg-type]
+        yield pictures(answer)
     finally:
         connection.close()
 
@@ -139,12 +137,7 @@ class TestWhatItShows:
     def test_a_pause_holds_images_of_a_file_and_lets_those_of_a_camera_go_by(self, showing: Showing, port: int) -> None:
         assert json.loads(asked(port, "/pause", "POST")[2])["state"] == "paused"
         done: list[object] = []
-
-        def resume() -> None:
-            done.append("resumed")
-            asked(port, "/resume", "POST")
-
-        threading.Timer(0.1, resume).start()
+        threading.Timer(0.1, lambda: (done.append("resumed"), asked(port, "/resume", "POST"))).start()
         done.extend(paced(range(3), showing, lambda: False))
         assert done == ["resumed", 0, 1, 2]
         asked(port, "/pause", "POST")
@@ -177,11 +170,12 @@ class Clock:
         self.slept += seconds
 
 
-class TestPacing:
-    @pytest.fixture
-    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
-        return Clock(monkeypatch)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
+
+class TestPacing:
     def test_a_video_runs_at_its_own_rate(self, clock: Clock) -> None:
         times = [clock.now for _ in paced(range(11), Showing(rate=50), lambda: False)]
         assert times == pytest.approx([number / 50 for number in range(11)])
@@ -283,10 +277,8 @@ class TestWhoIsServed:
         assert [each for each in listening if each.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
 
     def test_a_port_that_is_taken_is_an_error_that_says_so(self, port: int, showing: Showing) -> None:
-        with (
-            pytest.raises(InputError, match=f"port {port} of 127.0.0.1 is taken") as raised,
-            serving(showing, "", port),
-        ):
+        taken = f"port {port} of 127.0.0.1 is taken"
+        with pytest.raises(InputError, match=taken) as raised, serving(showing, "", port):
             pass
         assert raised.value.hints == ("give another one with --port; 0 takes any that is free",)
 
@@ -302,8 +294,7 @@ class TestTheCommand:
     def film(self, tmp_path: Path) -> Path:
         return write_film(tmp_path / "three.avi", [np.roll(DIGIT, index, axis=1) for index in range(8)], rate=20)
 
-    def test_a_video_keeps_time_and_ends(self, run_demo: RunDemo, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = Clock(monkeypatch)
+    def test_a_video_keeps_time_and_ends(self, run_demo: RunDemo, film: Path, clock: Clock) -> None:
         code, out, err = run_demo("demo", "digits", "--image", film, "--serve", "--port", "0", "--json")
         assert clock.slept == pytest.approx(7 / 20)
         assert code == 0
@@ -345,8 +336,6 @@ class TestTheCommand:
             [*command, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         ) as process:  # fmt: skip
-            assert process.stdout is not None
-            assert process.stderr is not None
             port = next(int(found[1]) for line in process.stderr if (found := re.search(r"127\.0\.0\.1:(\d+)/", line)))
             process.stdout.readline()
             with watching(port) as pictures:

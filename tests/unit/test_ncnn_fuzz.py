@@ -1,7 +1,5 @@
 """Damaged and hostile ncnn files end in an error of ours, soon, and without the memory that they ask for."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path
