@@ -17,6 +17,13 @@ def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) 
     return out
 
 
+def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
+    """The messages of a command that must end with an exit code, in one line."""
+    ended, out, err = command(*arguments)
+    assert ended == code, out + err
+    return " ".join(err.split())
+
+
 def need(program: str, package: str) -> None:
     """Skip the test where a program is not installed, which a package of Debian's has."""
     if installed_but_hidden(program):

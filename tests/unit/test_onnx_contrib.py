@@ -11,17 +11,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from support.agreement import assert_matches_reference, random_inputs
 from support.networks import Graph
-from support.running import outputs_of
+from support.running import computed
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.folding import folded
 from edgedeploy.frontends.onnx.fused import plain_attention
 from edgedeploy.frontends.onnx.nodes import body_of
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(11)
 
@@ -58,10 +57,7 @@ def check(path: Path) -> None:
         else RANDOM.standard_normal(spec.shape).astype(np.float32)
         for spec in network.inputs
     }
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
-    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
-        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-5)
+    assert_matches_reference(network, inputs, atol=1e-5)
 
 
 @pytest.mark.compiles
@@ -96,9 +92,9 @@ def test_attention_is_two_products_and_a_softmax(shapes: list[Any], attributes: 
 @pytest.mark.compiles
 def test_rows_that_a_mask_hides_are_zeros(tmp_path: Path) -> None:
     network = read_onnx(attention(tmp_path, [*APART, (1, 1, 5, 7)], {3: TensorProto.BOOL}))
-    inputs = {spec.name: RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
+    inputs = random_inputs(network, RANDOM)
     inputs["given3"] = np.tri(5, 7, -1, dtype=bool).reshape(1, 1, 5, 7)
-    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [found] = computed(network, inputs)
     [wanted] = network.reference(inputs).values()
     assert not found[:, :, 0].any()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
@@ -110,7 +106,6 @@ def test_attention_waits_until_the_type_of_its_mask_is_known() -> None:
     writers = {"Attention": plain_attention}
     assert body_of(node, shapes, writers) is None
     body = body_of(node, {**shapes, "mask": (TensorProto.FLOAT, [4, 4])}, writers)
-    assert body is not None
     assert "Softmax" in [each.op_type for each in body.node]
 
 
@@ -209,11 +204,7 @@ def test_an_operator_that_asks_for_more_is_refused_by_name_and_domain(tmp_path: 
 
 def check_contrib(path: Path) -> None:
     network = read_onnx(path)
-    inputs = {spec.name: CONTRIB_RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
-    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
-        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-5)
+    assert_matches_reference(network, random_inputs(network, CONTRIB_RANDOM), atol=1e-5)
 
 
 # ONNX networks in bfloat16 are computed in float32.
@@ -227,7 +218,7 @@ def narrow(*shape: int) -> np.ndarray:
 
 
 def outputs(path: Path, data: np.ndarray) -> list[np.ndarray]:
-    return outputs_of(compile_network(read_onnx(path), load_board("local")), {"data": data})
+    return computed(read_onnx(path), {"data": data})
 
 
 @pytest.mark.compiles

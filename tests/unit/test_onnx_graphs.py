@@ -10,14 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph, tiny
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.ir.expressions import parts_of
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
-from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 
@@ -34,7 +32,7 @@ def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], **parts: o
 
 
 def run(path: Path) -> list[np.ndarray]:
-    return outputs_of(compile_network(read_onnx(path), load_board("local")), {"data": VALUES})
+    return computed(read_onnx(path), {"data": VALUES})
 
 
 def node(operator: str, inputs: list[str], outputs: list[str], **attributes: object) -> onnx.NodeProto:

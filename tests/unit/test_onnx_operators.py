@@ -11,13 +11,11 @@ import onnx
 import pytest
 import tvm_ffi
 from support.onnx_operators import CASES, Case
-from support.running import outputs_of
+from support.running import computed
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 
@@ -44,7 +42,7 @@ def _read(model: onnx.ModelProto, folder: Path) -> Network:
 
 
 def _compiled(network: Network, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    return outputs_of(compile_network(network, load_board("local")), {s.name: inputs[s.name] for s in network.inputs})
+    return computed(network, {s.name: inputs[s.name] for s in network.inputs})
 
 
 def _compare(found: list[np.ndarray], wanted: list[np.ndarray], opset: int) -> None:

@@ -50,7 +50,6 @@ def archive(built: Built) -> Path:
 
 
 def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Built) -> None:
-    assert built.error is not None
     assert built.error <= 1
     assert built.manifest.device == ""
     assert built.manifest.target["kind"] == "opencl"
@@ -70,7 +69,6 @@ def test_elementary_functions_are_those_of_the_device(opencl: Any, tmp_path: Pat
     path = graph.save(tmp_path / "net.onnx", graph.node(name, value))
     built = build(find_source(str(path)), resolve(BOARD), tmp_path / "net.tar.gz")
     assert built.compiled.on_cpu == {}
-    assert built.error is not None
     assert built.error <= 1
 
 
@@ -89,7 +87,6 @@ def test_conditions_are_one_and_zero_and_choose_whole_vectors(opencl: Any, tmp_p
     value = graph.node("ReduceMean", value, axes=[2], keepdims=0) if network == "reduced" else value
     built = build(find_source(str(graph.save(tmp_path / "net.onnx", value))), resolve(BOARD), tmp_path / "net.tar.gz")
     assert built.compiled.on_cpu == {}
-    assert built.error is not None
     assert built.error <= 1
 
 
@@ -205,7 +202,6 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
     board = tmp_path / "device.yaml"
     board.write_text(PROFILE.replace("kind: generic", f"kind: generic, little_work: 0, {sizes}"))
     built = build(find_source(str(path)), resolve(str(board)), tmp_path / "net.tar.gz")
-    assert built.error is not None
     assert built.error <= 1
     assert {template.split()[0] for template in built.compiled.templates.values()} == {"gpu"}
 

@@ -73,8 +73,6 @@ def test_costs_of_memory_are_the_profiles_of_today(tmp_path: Path) -> None:
     PeerResults(path).add(RESULT)
     result = PeerResults(path).find(KEY)
     board = load_board("rpi4")
-    assert result
-    assert board.core_model
     cheap, dear = (
         priced(result.executed, board, board.core_model.model_copy(update={"memory": memory})).cycles
         for memory in (board.core_model.memory, board.core_model.memory.model_copy(update={"foreseen": 99}))

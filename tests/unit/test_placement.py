@@ -80,7 +80,6 @@ def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *network(graph))
     built = build(find_source(str(path)), resolve(BOARD), tmp_path / "net.tar.gz")
-    assert built.error is not None
     assert built.error <= 1
     assert built.compiled.on_cpu
     assert built.compiled.functions.keys() - built.compiled.on_cpu.keys()

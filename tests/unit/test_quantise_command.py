@@ -14,7 +14,7 @@ import onnx
 import pytest
 from conftest import Command
 from support import packages
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.networks import Graph, tiny
 from support.quantised_files import write_digits
 
@@ -216,8 +216,9 @@ def test_an_interrupted_run_leaves_no_file(command: Command, photos: Path, monke
 def test_the_float_network_is_not_replaced(command: Command, photos: Path) -> None:
     network = tiny(Path("net.onnx"))
     before = network.read_bytes()
-    code, _, said = command("quantize", network, "--calibrate", photos, "--demo", "classification", "-o", "./net.onnx")
-    assert (code, "is the float network itself" in said) == (7, True), said
+    assert "is the float network itself" in refused(
+        command, 7, "quantize", network, "--calibrate", photos, "--demo", "classification", "-o", "./net.onnx"
+    )
     assert network.read_bytes() == before
 
 
@@ -264,8 +265,6 @@ def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, d
     package = Path("dist/local/digits-int8.tar.gz")
     first = read_manifest(package)
     assert first.model == "digits-int8"
-    assert first.quantisation is not None
-    assert first.quantisation.agreement is not None
     assert first.quantisation.agreement.value >= 0.98
     assert not first.metadata
     assert "agreement with the float network" in output_of(command, "package", "show", package)
@@ -297,8 +296,7 @@ def test_other_images_make_another_network(command: Command, digits: Path, photo
     ],
 )
 def test_builds_say_what_does_not_go_with_quantising(command: Command, options: list[str], part: str) -> None:
-    code, _, said = command("build", *options)
-    assert (code, part in said) == (7, True), said
+    assert part in refused(command, 7, "build", *options)
 
 
 ACCURATE = Quantisation(
@@ -438,5 +436,6 @@ def test_networks_that_take_no_images_are_calibrated_with_arrays(command: Comman
     agreement = json.loads(output)["quantisation"]["agreement"]
     assert (agreement["of"], agreement["samples"]) == ("outputs", 10)
     assert agreement["value"] > 0.999
-    code, _, said = command("quantize", network, "--calibrate", tmp_path / "inputs", "--evaluate", tmp_path)
-    assert (code, "--evaluate needs" in said) == (7, True), said
+    assert "--evaluate needs" in refused(
+        command, 7, "quantize", network, "--calibrate", tmp_path / "inputs", "--evaluate", tmp_path
+    )

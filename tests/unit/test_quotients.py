@@ -55,7 +55,6 @@ def quantiser(count: int, scale: float, zero_point: int, dtype: str = "uint8") -
 def test_a_reciprocal_rounds_as_the_division_does(scale: float) -> None:
     """With float64 in the place of a fused multiply-add."""
     found = reciprocal_for(scale, -128, 127)
-    assert found is not None
     values = np.random.default_rng(0).uniform(-140 * scale, 140 * scale, 1_000_000).astype(np.float32)
     small = (values * found.second).astype(np.float64)
     products = (values.astype(np.float64) * np.float64(found.first) + small).astype(np.float32)

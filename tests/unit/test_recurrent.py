@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.networks import Graph
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
-from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.onnxruntime_session import cpu_session
@@ -84,7 +84,7 @@ def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path
     onnx.save(model, folder / "net.onnx")
     read = read_onnx(folder / "net.onnx")
     given = {spec.name: inputs[spec.name] for spec in read.inputs}
-    return outputs_of(compile_network(read, load_board("local")), given)
+    return computed(read, given)
 
 
 def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:

@@ -159,7 +159,6 @@ def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
     notebook = Notebook()
     with tracker(progress=notebook) as endpoint:
         process = owner(sockets()[endpoint.host, endpoint.port])
-        assert process is not None
         os.kill(process, signal.SIGKILL)
         assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port))
@@ -179,7 +178,6 @@ with tracker() as endpoint:
 
 def test_a_tracker_does_not_outlive_who_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         port = int(holder.stdout.readline())
         assert listening(port)
         holder.kill()

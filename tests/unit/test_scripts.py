@@ -30,8 +30,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "argv", ["demo.py"])
     monkeypatch.delenv(MIRRORS_VARIABLE, raising=False)
     spec = importlib.util.spec_from_file_location("demo_script", SCRIPTS / "demo.py")
-    assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -214,7 +214,6 @@ def test_a_build_finds_an_output_of_another_shape(tmp_path: Path, monkeypatch: p
 def test_sound_networks_pass(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     package = built(write(tmp_path / "net.onnx"))
     assert [case.name for case in package.manifest.selftest.cases][:2] == ["random", "edge"]
-    assert package.error is not None
     assert package.error <= 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
+from support.commands import refused
 
 from edgedeploy.base import settings
 from edgedeploy.base.cache import Kept
@@ -61,8 +62,7 @@ def test_a_command_takes_the_board_that_is_set_unless_it_is_told_one(users: Path
 
 def test_threads_are_those_that_are_set(users: Path, command: Command) -> None:
     users.write_text("threads = 4096\n")
-    code, _, err = command("bench", "digits", "--against", "onnxruntime")
-    assert (code, "4096 threads were asked for" in err) == (7, True), err
+    assert "4096 threads were asked for" in refused(command, 7, "bench", "digits", "--against", "onnxruntime")
 
 
 def test_a_board_is_where_the_file_says_and_that_is_said(users: Path) -> None:
@@ -126,8 +126,7 @@ def test_what_is_wrong_in_a_file_is_named(text: str, why: str, users: Path, comm
     Path(settings.HERE).write_text(text)
     with pytest.raises(ConfigurationError, match=why):
         settings.default_board()
-    code, _, err = command("run", "digits")
-    assert (code, "edgedeploy.toml" in err) == (3, True)
+    assert "edgedeploy.toml" in refused(command, 3, "run", "digits")
     assert command("help", "run")[0] == 0
 
 

@@ -9,11 +9,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.onnxruntime_runner import run_onnx
-from support.running import outputs_of
+from support.running import computed
 from support.tengine_kernels import integers_of
 from support.tmfiles import TmFile
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.tengine import FORMAT
 from edgedeploy.frontends.tengine.structure import read_structure
 from edgedeploy.target.board import load_board
@@ -139,7 +138,7 @@ def test_compiled_networks_of_int8_give_the_integers_of_tengine_s_kernels(steps:
     data = RANDOM.uniform(-4.2, 4.2, (1, 8, 12, 10)).astype(np.float32)
     data[:, 4:] = RANDOM.integers(-200, 200, (1, 4, 12, 10)) * np.float32(steps["data"]) / 2
     computed = integers_of(structure, data)
-    results = outputs_of(compile_network(network, LOCAL), {"data": data})
+    results = computed(network, {"data": data})
     for found, number in zip(results, structure.outputs, strict=True):
         node = structure.nodes[number]
         [output] = node.outputs.tolist()
@@ -186,7 +185,7 @@ def test_tensors_of_16_bits_are_what_their_scales_say(tmp_path: Path) -> None:
     dense = file.quantise(file.node(FULLY_CONNECTED, (3,), data, held, bias, name="dense"), "int16", [float(scale)], -9)
     path = file.output(dense).save(tmp_path / "net.tmfile")
     given = np.float32([[1.5, -40.25, 1e6, -1e6], [0.0, 0.3337, -2.0, 30.0]])
-    [found] = outputs_of(compile_network(FORMAT.read([path], {}), LOCAL), {"data": given})
+    [found] = computed(FORMAT.read([path], {}), {"data": given})
     integers = np.clip(np.rint(given / data_scale), -(2**15) - 100, 2**15 - 1 - 100)
     sums = integers.astype(np.float64) @ weights.T.astype(np.float64) + [5000, -7000, 123]
     wanted = np.clip(np.rint(sums * data_scale * scales / scale), -(2**15) + 9, 2**15 - 1 + 9) * scale

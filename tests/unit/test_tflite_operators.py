@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.running import outputs_of
+from support.running import computed
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import FORMAT
-from edgedeploy.target.board import load_board
 
 MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
 pytestmark = pytest.mark.skipif(
@@ -40,7 +38,7 @@ def imported(folder: Path, content: bytes) -> Any:
 def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:
     network = imported(folder, content)
     inputs = inputs or {spec.name: values(*spec.shape) for spec in network.inputs}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    found = computed(network, inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(array, wanted, rtol=0, atol=2e-6 * max(1, np.abs(wanted).max()))

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from support.running import outputs_of
+from support.agreement import assert_matches_reference, random_inputs
 from support.tflite_recurrent import lstm
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import FORMAT
-from edgedeploy.target.board import load_board
 
 
 @pytest.mark.compiles
@@ -34,12 +31,7 @@ def test_an_lstm_gives_litert_values(settings: dict[str, Any], tmp_path: Path) -
     path = tmp_path / "net.tflite"
     path.write_bytes(lstm(**settings))
     network = FORMAT.read([path], {})
-    random = np.random.default_rng(0)
-    inputs = {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
-    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
-        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-6)
+    assert_matches_reference(network, random_inputs(network, seed=0), atol=1e-6)
 
 
 def test_an_lstm_that_projects_its_state_is_refused(tmp_path: Path) -> None:

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fuzzing import damaged, survive
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.torch import FORMAT, plain_archive
-from edgedeploy.target.board import load_board
 
 PARTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
@@ -186,7 +184,7 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     path = _exported(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    found = computed(network, inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert np.abs(array - wanted).max() <= 1e-5 * np.abs(wanted).max()
     before, doubles = network.reference(inputs), network.other_kernels(inputs)  # type: ignore[misc]
@@ -230,7 +228,7 @@ def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: P
     assert (weights.attrs.axis, str(weights.args[2].ty.dtype)) == (0, "int8")
     assert (float(constant_value(data.args[1])), int(constant_value(data.args[2]))) == (1 / 32, 120)
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 9, 9)).astype(np.float32) * 3}
-    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [found] = computed(network, inputs)
     [wanted] = network.reference(inputs).values()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
@@ -343,7 +341,7 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
     path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
     network = FORMAT.read([path], {})
-    found = outputs_of(compile_network(network, load_board("local")), {network.inputs[0].name: image.numpy()})
+    found = computed(network, {network.inputs[0].name: image.numpy()})
     wanted = forward(image)
     for array, tensor in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
         assert (array.shape, array.dtype) == (tensor.numpy().shape, tensor.numpy().dtype)
@@ -457,7 +455,7 @@ def _numbered(path: Path, by_input: bool) -> Path:
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
     path = _numbered(tmp_path / "net.pt2", by_input=False)
     network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
-    [found] = outputs_of(compile_network(network, load_board("local")), {"image": image})
+    [found] = computed(network, {"image": image})
     np.testing.assert_array_equal(found, 16 * image)
     np.testing.assert_array_equal(*network.reference({"image": image}).values(), found)
 

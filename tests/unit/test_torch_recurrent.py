@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.running import outputs_of
+from support.agreement import random_inputs, results_of
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
@@ -62,11 +62,8 @@ TWO_IN_BOTH = {"num_layers": 2, "bidirectional": True}
 )
 def test_recurrent_layers_agree_with_pytorch(kind: str, states: bool, settings: dict[str, Any], tmp_path: Path) -> None:
     network = FORMAT.read([exported(tmp_path / "net.pt2", kind, states, settings)], {})
-    random = np.random.default_rng(0)
-    inputs = {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
     compiled = compile_network(network, load_board("local"))
-    found, wanted = outputs_of(compiled, inputs), list(network.reference(inputs).values())
-    for array, expected in zip(found, wanted, strict=True):
+    for array, expected in results_of(compiled, network, random_inputs(network, seed=0)):
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(array, expected, rtol=0, atol=1e-6)
     loops = [entry for entry in compiled.functions.values() if entry.template == "recurrence"]

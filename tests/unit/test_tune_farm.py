@@ -126,7 +126,6 @@ def test_a_tracker_is_started_again_however_often_it_ends() -> None:
         for _ in range(7):
             assert becomes(lambda: listening(endpoint.port), 30)
             process = owner(sockets()[endpoint.host, endpoint.port])
-            assert process is not None
             os.kill(process, 9)
             assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port), 30)

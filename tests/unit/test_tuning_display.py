@@ -137,8 +137,6 @@ class TestTerminal:
             assert (int(number), name, int(weight)) == (result.number, result.name, result.weight)
             assert float(default) == pytest.approx(result.default_ms, rel=6e-3)
             assert float(best) == pytest.approx(result.best_ms, rel=6e-3)
-            assert result.default_ms is not None
-            assert result.best_ms is not None
             assert float(gain.removesuffix("x")) == pytest.approx(result.default_ms / result.best_ms, rel=6e-3)
             assert (int(trials), int(failures)) == (16, 2)
         fields = "default_ms", "best_ms"

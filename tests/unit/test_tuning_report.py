@@ -93,7 +93,6 @@ def _told(drawing: Element, kind: str) -> list[str]:
 
 
 def _drawn(svg: str | None) -> Element:
-    assert svg is not None
     return ElementTree.fromstring(svg)
 
 
@@ -227,8 +226,6 @@ class TestPage:
         assert rows[-1][0] == "all, by weight"
         for row, result in zip(rows[:-1], results, strict=True):
             assert row[0] == f"{result.number} {result.name}"
-            assert result.default_ms is not None
-            assert result.best_ms is not None
             default, best, gain, rate = (float(cell.rstrip("x")) for cell in (*row[2:5], row[7]))
             mflop = 10.0 * result.weight  # as the simulation has it
             expected = [result.default_ms, result.best_ms, result.default_ms / result.best_ms, mflop / result.best_ms]

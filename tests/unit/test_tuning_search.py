@@ -134,7 +134,6 @@ def test_what_one_task_teaches_helps_with_the_next(tasks: list[Task]) -> None:
     model.learn(tasks[0], [(each, time_of(each)) for each in tasks[0].candidates[::3]])
     others = [each for each in tasks[1].candidates if isinstance(each, Direct)]
     scores = model.predict(tasks[1], others)
-    assert scores is not None
     preferred = sorted(range(len(others)), key=lambda index: -scores[index])[:20]
     assert mean(time_of(others[index]) for index in preferred) < mean(map(time_of, others))
 

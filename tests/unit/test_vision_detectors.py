@@ -291,7 +291,6 @@ class TestEveryDetector:
         for value in (np.nan, np.inf, -np.inf):
             outputs = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
             for found in decoder.decode(outputs, FRAME, []):
-                assert found.box is not None
                 assert np.isfinite(found.box).all()
 
     @each

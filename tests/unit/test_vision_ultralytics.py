@@ -99,7 +99,6 @@ def test_masks_are_sums_of_prototypes_above_zero_inside_of_the_box() -> None:
     prototypes[0, 1, :, 50:] = 2  # the right half
     [cat] = decode({"output0": channels(boxes, scores, coefficients), "output1": prototypes}, task="segment")
     assert cat.label == "cat"  # the dog's mask has no pixels in its box
-    assert cat.mask is not None
     pixels = np.argwhere(cat.mask.pixels())
     # The box is (50, 25) to (150, 75); of the mask's values 1 and -1 the sign changes at the middle, 100.
     assert pixels.min(axis=0).tolist() == [25, 50]
@@ -125,7 +124,6 @@ def test_turned_boxes_have_four_corners_and_a_box_around_them() -> None:
     angles[:2] = math.pi / 2
     [found] = decode({"output0": channels(boxes, scores, angles)}, task="obb")
     assert found.box == pytest.approx((90, 30, 110, 70), abs=1e-4)
-    assert found.corners is not None
     assert np.allclose(found.corners, [(90, 70), (110, 70), (110, 30), (90, 30)], atol=1e-4)
     angles[1] = 0  # across it: both stay
     assert len(decode({"output0": channels(boxes, scores, angles)}, task="obb")) == 2

@@ -293,7 +293,6 @@ def test_every_engine_that_boards_run_has_known_wheels() -> None:
         known = [each for each in wheels._pins() if each.name.lower() == distribution.lower()]
         for architecture in ("aarch64", "x86_64"):
             best = wheels.Target(architecture, "3.11").best(iter(known))
-            assert best is not None
             assert best.sha256
 
 
