@@ -1,7 +1,5 @@
 """Attention, embeddings and operators of onnxruntime's own domain give its values; bfloat16 is computed in float32."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

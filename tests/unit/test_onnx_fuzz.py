@@ -1,7 +1,5 @@
 """Hostile ONNX files give an error of ours, soon, and without filling the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

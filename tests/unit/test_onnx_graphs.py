@@ -1,7 +1,5 @@
 """ONNX graphs as exporters write them, tidy or not; and those that no program can run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

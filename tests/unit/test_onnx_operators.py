@@ -1,7 +1,5 @@
 """Every operator, as every opset from 7 to 21 writes it, gives onnxruntime's values when it is compiled."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

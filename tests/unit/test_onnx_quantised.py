@@ -1,7 +1,5 @@
 """Quantised ONNX files become pairs of quantise and dequantise with the file's own integers, and give its values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ONNX graphs that compute their shapes, and those whose branches and widths an input decides that the user fixes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

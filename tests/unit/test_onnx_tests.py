@@ -1,7 +1,5 @@
 """The ONNX project's own tests, as benchmarks/onnx_tests.py runs them and docs/operators.md states them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`edgedeploy bench` on OpenCL boards: edgedeploy on the device, beside engines on the processor."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

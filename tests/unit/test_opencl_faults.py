@@ -1,7 +1,5 @@
 """What goes wrong with OpenCL is said in typed errors, and nothing waits for ever."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

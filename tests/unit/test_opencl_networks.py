@@ -1,7 +1,5 @@
 """Networks that are built for an OpenCL device run there, and give onnxruntime's outputs, whatever their layers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

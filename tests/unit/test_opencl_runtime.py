@@ -1,7 +1,5 @@
 """TVM's runtime for OpenCL, on PoCL's devices: memory, copies, kernels, streams, times."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a profile does not say of its OpenCL device is asked of the device: this machine's, or a probed board's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Orders of direct convolutions: what the first cache holds is used before it leaves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

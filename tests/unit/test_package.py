@@ -1,7 +1,5 @@
 """Package archives: reproducible when written, and never trusted when read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Pages for users: commands do what they show, messages are the code's, figures those that were measured."""
 
-from __future__ import annotations
-
 import html
 import os
 import re

@@ -1,7 +1,5 @@
 """Passes: a list whose parts fit each other, what `build` shows and leaves out of it, and passes of other packages."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

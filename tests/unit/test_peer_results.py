@@ -1,7 +1,5 @@
 """What other engines execute is kept by all that it depends on; what waiting for memory costs comes later."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

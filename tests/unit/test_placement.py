@@ -1,7 +1,5 @@
 """What has no place on an OpenCL device runs on the CPU beside it, and outputs are still onnxruntime's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

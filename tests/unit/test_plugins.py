@@ -1,7 +1,5 @@
 """What other packages add by entry points: it works, and what does not is named and left out."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What `edgedeploy predict` reads, samples and sums up, on records that are made by hand; and what it refuses."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

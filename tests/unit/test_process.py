@@ -1,7 +1,5 @@
 """The command line as a process: whatever its caller gives it, it ends with a documented exit code and no traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

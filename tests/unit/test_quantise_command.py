@@ -1,7 +1,5 @@
 """`edgedeploy quantize`, and what becomes of the networks that it writes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

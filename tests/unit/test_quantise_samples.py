@@ -1,7 +1,5 @@
 """What networks are calibrated with: images at any depth, videos, arrays; and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

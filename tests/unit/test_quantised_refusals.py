@@ -1,7 +1,5 @@
 """What is refused of quantised files: every refusal, by format, each of which names one operator of the file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

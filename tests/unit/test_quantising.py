@@ -1,7 +1,5 @@
 """Quantised networks: what their tensors are, and which of their layers stay in float."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

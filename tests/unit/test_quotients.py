@@ -1,7 +1,5 @@
 """Rounded quotients by constants are computed without divisions, and are the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

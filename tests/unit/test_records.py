@@ -1,7 +1,5 @@
 """Tuning records: what is written is found again, whatever ends the writer; what is damaged is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """LSTM, GRU and RNN of ONNX give onnxruntime's values when they are compiled."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

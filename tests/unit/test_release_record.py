@@ -1,7 +1,5 @@
 """What was in use on a board is known from its record, wherever a step was cut off, and in whatever shell it ran."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

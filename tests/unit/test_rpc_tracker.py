@@ -1,7 +1,5 @@
 """Trackers: started, asked, ended; what does not answer as one is said to, in time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """`run --profile`: the time of each function, beside what it does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

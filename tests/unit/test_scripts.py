@@ -1,7 +1,5 @@
 """What `make` calls: the demo that is shown, and what a machine is told that lacks something."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os

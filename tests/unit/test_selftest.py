@@ -1,7 +1,5 @@
 """Self-tests: what a package is tested with, how outputs are compared, and what a build so finds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What is set once, in files and environment variables, and what goes before it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Networks on signals, n x channels x length, are computed as images of one row are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

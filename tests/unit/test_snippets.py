@@ -1,7 +1,5 @@
 """The Python in the pages does what they say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Demos on sounds, with small networks on onnxruntime in the place of compiled ones."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import nullcontext

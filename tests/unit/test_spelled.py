@@ -1,7 +1,5 @@
 """Quantisation that is spelled out by elementwise operators is found again, and nothing else is taken for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`edgedeploy run --state`: networks whose state is an output and the next input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sweep of popular networks: benchmarks/sweep.py and the page that it writes."""
 
-from __future__ import annotations
-
 import ast
 from argparse import Namespace
 from pathlib import Path

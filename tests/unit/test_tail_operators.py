@@ -1,7 +1,5 @@
 """The operators of tails give what onnxruntime gives, on the ONNX project's own cases of them."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks that end in what depends on data: the end is cut off, and computed after the compiled part."""
 
-from __future__ import annotations
-
 import base64
 import json
 from contextlib import suppress

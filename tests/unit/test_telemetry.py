@@ -1,7 +1,5 @@
 """Nothing that edgedeploy uses tells anybody that it is used."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Quantised tmfiles, against the arithmetic of Tengine-Lite's int8 and uint8 kernels (`*_ref.c`), in numpy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is damaged is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """TensorFlow Lite's operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be."""
 
-from __future__ import annotations
-
 import importlib.util
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quantised TensorFlow Lite files: each operator as LiteRT computes it, within a step; weights stay integers."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path

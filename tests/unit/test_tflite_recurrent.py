@@ -1,7 +1,5 @@
 """TensorFlow Lite's LSTMs over sequences give LiteRT's values when they are compiled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

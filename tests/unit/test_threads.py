@@ -1,7 +1,5 @@
 """Networks run on as many threads as they are told, which are their own and end with them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """Register tiles: they fit the registers, waste little of odd feature maps, and Winograd is chosen where it wins."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tolerances: as narrow as usual, but where the reference's own kernels differ by more; never wider than that shows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """PyTorch's exported programs: what is recognised, what is refused, and that nothing in a file is run."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import json

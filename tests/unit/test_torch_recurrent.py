@@ -1,7 +1,5 @@
 """PyTorch's LSTM, GRU and RNN give PyTorch's values when they are compiled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

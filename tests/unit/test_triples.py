@@ -1,7 +1,5 @@
 """What depends on an architecture is a row of data: what the rows say, and that no source says it beside them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a board says of its state, read from trees of files like those of real boards, by a real shell."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

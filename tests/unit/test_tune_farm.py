@@ -1,7 +1,5 @@
 """Measuring when the tracker goes away: it is started again, and no board is to blame."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What `edgedeploy tune` shows of a run: on a terminal, into a pipe, as JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

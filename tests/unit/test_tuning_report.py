@@ -1,7 +1,5 @@
 """The page about tuning records: what it says, and what a hostile name can do to it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta

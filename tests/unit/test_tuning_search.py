@@ -1,7 +1,5 @@
 """Searches propose each candidate once, the default first, and find good ones sooner than chance does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import mean

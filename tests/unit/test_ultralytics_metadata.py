@@ -1,7 +1,5 @@
 """What Ultralytics' exporters write into a file, from the file to the decoder, and hostile texts in its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from time import process_time
 

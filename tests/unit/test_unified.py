@@ -1,7 +1,5 @@
 """What importers write in several ways becomes the same operators, with the same values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """LSTMs that a file has step by step run as loops, and give what onnxruntime makes of the steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packages say how their networks are used; by that alone they detect what the demos detect."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Crops of an image for a second network, upright as PFLD's example has them, or at any angle as MediaPipe has them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoders on small heads whose results were computed by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Detectors on seeded random heads, against the same formulas written as plain loops (tests/plain_decoders.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

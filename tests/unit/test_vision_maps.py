@@ -1,7 +1,5 @@
 """Maps over an image: classes of pixels and depths, against numpy and OpenCV; masks as runs."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Where images come from, told by content."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Text in images: regions from maps of probabilities, their crops, characters from steps, sizes of networks."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

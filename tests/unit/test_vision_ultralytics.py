@@ -3,8 +3,6 @@
 Whether these are what Ultralytics itself makes of such outputs is tested in tests/models/test_ultralytics_agreement.py.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

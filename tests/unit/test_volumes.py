@@ -1,7 +1,5 @@
 """Networks on volumes, n x channels x depth x height x width, are computed as images are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

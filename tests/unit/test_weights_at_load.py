@@ -3,8 +3,6 @@
 The results are those of weights that were transformed when the network was built, to the last bit.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

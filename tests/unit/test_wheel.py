@@ -1,7 +1,5 @@
 """The wheel, used away from the checkout that it was built from."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

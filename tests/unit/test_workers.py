@@ -1,7 +1,5 @@
 """Worker processes: calls, what becomes of those that fail, and that no process stays."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import math

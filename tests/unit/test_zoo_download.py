@@ -1,7 +1,5 @@
 """Downloads, from a real server on the loopback interface that misbehaves on demand."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

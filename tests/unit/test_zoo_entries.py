@@ -1,7 +1,5 @@
 """The entries that come with edgedeploy: complete, pinned, and as their sources state them."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

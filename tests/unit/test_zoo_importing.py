@@ -1,7 +1,5 @@
 """`edgedeploy models import`: a network of one's own becomes an entry that every command knows."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Files that lie inside wheels: had by the pip of this interpreter, from a folder instead of a package index."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zipfile
