@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from support.running import computed
 from tvm import relax
 
+from edgedeploy.compile.integers.quantisation import has_quantisation, recognise, spell_out
 from edgedeploy.compile.ir.expressions import constant, parts_of
 from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.passes.unify import decompose, unify
@@ -20,8 +22,10 @@ DATA = np.random.default_rng(0).standard_normal((1, 4, 3, 5)).astype(np.float32)
 COLUMN = np.float32([1, 2, 3, 4])
 
 
-def module_of(make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = DATA.shape) -> tvm.IRModule:
-    build, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType(shape, "float32"))
+def module_of(
+    make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = DATA.shape, dtype: str = "float32"
+) -> tvm.IRModule:
+    build, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType(shape, dtype))
     with build.function("main", [data]):
         with build.dataflow():
             result = build.emit_output(make(build, data))
@@ -137,3 +141,29 @@ def test_a_convolution_of_an_image_in_a_rim_of_zeros_has_that_padding() -> None:
 @pytest.mark.parametrize(("value", "mode"), [(1, "constant"), (0, "reflect")])
 def test_other_rims_stay(value: float, mode: str) -> None:
     assert operators(unify(module_of(_in_a_rim(value, mode)))) == ["nn.pad", "nn.conv2d"]
+
+
+# Quantisation that is spelled out by elementwise operators is found again, and nothing else is taken for it.
+
+
+@pytest.mark.parametrize("zero_point", [0, 7])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_what_is_spelled_out_is_found_again(dtype: str, zero_point: int) -> None:
+    def pair(build: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        steps = constant(np.float32(0.1)), constant(np.int32(zero_point))
+        return relax.op.dequantize(build.emit(relax.op.quantize(data, *steps, out_dtype=dtype)), *steps)
+
+    pairs = module_of(pair, (2, 3))
+    spelled = spell_out(pairs)
+    assert not has_quantisation(spelled)
+    assert tvm_ffi.structural_equal(recognise(spelled), pairs)
+
+
+def test_a_product_that_adds_a_dimension_is_no_dequantisation() -> None:
+    def product(build: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        return relax.op.multiply(build.emit(relax.op.astype(data, "float32")), constant(np.float32([[[0.1]]])))
+
+    before = module_of(product, (2, 3), "uint8")
+    after = recognise(before)
+    assert tvm_ffi.structural_equal(after, before)
+    assert [int(size) for size in after["main"].body.body.ty.shape] == [1, 2, 3]
