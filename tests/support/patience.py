@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from edgedeploy.target.hosts import busyness
 
@@ -21,3 +23,16 @@ def becomes(state: Callable[[], object], limit_s: float = 20) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Something that another thread does, until the block ends and sets the event that it is given."""
+    done = threading.Event()
+    thread = threading.Thread(target=work, args=(done,))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

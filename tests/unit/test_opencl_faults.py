@@ -55,7 +55,6 @@ for attempt in range(10):
 del output
 """
 
-
 # Sums up the times of more kernels than are kept, so that their device is waited for in between.
 SUMMED = """
 from support.opencl_devices import buffer, load_kernels

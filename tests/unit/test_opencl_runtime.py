@@ -1,8 +1,8 @@
 """TVM's runtime for OpenCL, on PoCL's devices: memory, copies, kernels, streams, times."""
 
 import ctypes
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +156,8 @@ def test_threads_share_a_kernel(opencl: Any) -> None:
             if not np.array_equal(output.numpy(), 2 * values):
                 wrong.append(thread)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
 
 

@@ -205,9 +205,8 @@ def test_a_virtual_boards_device_is_not_the_boards() -> None:
 
 @pytest.mark.slow
 def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command) -> None:
-    assert "no OpenCL device here has 'GeForce' in its name" in refused(
-        command, 21, "run", "digits", "--board", "local-opencl", "--device", "GeForce"
-    )
+    err = refused(command, 21, "run", "digits", "--board", "local-opencl", "--device", "GeForce")
+    assert "no OpenCL device here has 'GeForce' in its name" in err
     assert command("run", "digits", "--board", "local-opencl", "--device", "pthread")[0] == 0
 
 
@@ -218,7 +217,6 @@ def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> Non
 
 
 # `edgedeploy bench` on OpenCL boards: edgedeploy on the device, beside engines on the processor.
-
 
 BOARD = "local-opencl"
 QUICK = ("--against", "onnxruntime", "--json")

@@ -159,7 +159,6 @@ def test_the_site_has_every_page_and_no_link_that_leads_nowhere(tmp_path: Path) 
 
 # The page of the API.
 
-
 API = ROOT / "docs" / "api.md"
 
 

@@ -264,7 +264,6 @@ def test_what_whole_vectors_leave_over_is_done_by_shorter_ones(width: int, found
 
 # LSTMs that a file has step by step run as loops.
 
-
 STEPS, FEATURES, HIDDEN = 5, 6, 8
 
 

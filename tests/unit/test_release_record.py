@@ -31,7 +31,6 @@ def record(*events: tuple[str, str], current: str | None) -> Record:
 
 ALL = (A, B, C, D)
 
-
 BACK: dict[str, Any] = {
     "nothing": ([], None, None),
     "the first one": ([("used", A)], A, None),

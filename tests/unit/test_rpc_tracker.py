@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
-from support.patience import becomes, generous
+from support.patience import becomes, beside, generous
 from support.rpc_clients import TRACKER_MAGIC, device
 
 from edgedeploy.errors import InputError, RpcError
@@ -79,19 +79,13 @@ def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoi
 
 
 def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
-    def register() -> None:
+    def register(done: threading.Event) -> None:
         time.sleep(1)
         with device(running, "late", 7006, "1"):
             done.wait(generous(20))
 
-    done = threading.Event()
-    thread = threading.Thread(target=register)
-    thread.start()
-    try:
+    with beside(register):
         assert require_device(running, "late", 15).total == 1
-    finally:
-        done.set()
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -111,24 +105,17 @@ def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
 )
 @pytest.mark.parametrize("stays", [True, False], ids=["silent after", "closes after"])
 def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> None:
-    def serve() -> None:
+    def serve(done: threading.Event) -> None:
         stream, _ = listener.accept()
         with stream, suppress(OSError):  # who asked may have turned away already
             stream.sendall(answer)
             stream.shutdown(socket.SHUT_WR) if not stays else None
             done.wait(generous(20))
 
-    done = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with socket.create_server(("127.0.0.1", 0)) as listener, beside(serve):
         began = time.monotonic()
-        try:
-            with pytest.raises(RpcError, match="no tracker answers"):
-                summary(Endpoint(*listener.getsockname()), 1)
-        finally:
-            done.set()
-            thread.join()
+        with pytest.raises(RpcError, match="no tracker answers"):
+            summary(Endpoint(*listener.getsockname()), 1)
     assert time.monotonic() - began < generous(5)
 
 

@@ -106,7 +106,6 @@ def test_weights_that_are_computed() -> None:
 
 # Volumes, n x channels x depth x height x width.
 
-
 FEW = 8
 
 

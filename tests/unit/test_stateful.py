@@ -50,10 +50,8 @@ def test_a_streamed_lstm_gives_what_onnxruntime_gives_step_by_step(command: Comm
         assert np.ptp(written["score"]) > 1e-3
     # The same frame again and again, from a state that is given.
     np.savez("frame.npz", frame=frames[0], h=begun)
-    code, out, err = command(
-        "run", streamed, "-i", "frame.npz", "-o", "out.npz", *STATES, "--steps", "3", "--json", "--repeat", "1"
-    )
-    assert code == 0, err
+    options = ("-o", "out.npz", *STATES, "--steps", "3", "--json", "--repeat", "1")
+    out = output_of(command, "run", streamed, "-i", "frame.npz", *options)
     assert json.loads(out)["inferences"] == 3
     with np.load("out.npz") as written:
         for name, wanted in by_hand(streamed, np.stack([frames[0]] * 3), begun).items():

@@ -12,14 +12,15 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
+from support.commands import refused
 from support.detection_networks import SIZE, detections, post_processed, with_quantised_heads
 from support.networks import Graph
+from unit.test_tflite_frontend import imported
 
 from edgedeploy.building import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.tail import _block
-from edgedeploy.frontends.tflite import FORMAT as TFLITE
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tail.operators import OPERATORS
 from edgedeploy.model.tail.program import MAXIMUM_TAIL, Constant, Tail, parse_block
@@ -87,9 +88,7 @@ def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path, command: Comma
     with pytest.raises(PackageError, match="has another content than its manifest says"):
         read_tails(tmp_path / "net.tar.gz")
     write_package(tmp_path / "whole.tar.gz", manifest.model_copy(update={"files": describe(contents)}), contents)
-    code, _, err = command("package", "verify", str(tmp_path / "whole.tar.gz"))
-    assert code != 0
-    assert "is not a sound package" in err
+    assert "is not a sound package" in refused(command, 8, "package", "verify", tmp_path / "whole.tar.gz")
     assert command("package", "verify", str(package))[0] == 0
 
 
@@ -140,9 +139,7 @@ def test_inferences_with_a_state_do_not_go_with_open_sizes() -> None:
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize(("classes_each", "threshold"), [(1, 0.5), (2, 0.5), (1, 0.96), (2, 0.97)])
 def test_boxes_are_those_of_litert(regular: bool, classes_each: int, threshold: float, tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(post_processed(regular=regular, classes_each=classes_each, threshold=threshold))
-    network = TFLITE.read([path], {})
+    network = imported(tmp_path, post_processed(regular=regular, classes_each=classes_each, threshold=threshold))
     for seed in range(3):
         tensors = {"image": image(seed, 1, SIZE, SIZE, 3)}
         found = network.cut_off.tail.run({**tensors, **network.reference(tensors)})
@@ -155,9 +152,7 @@ def test_boxes_are_those_of_litert(regular: bool, classes_each: int, threshold: 
 
 
 def test_quantised_heads_are_dequantised_before_the_boxes_are_chosen(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(with_quantised_heads(post_processed()))
-    network = TFLITE.read([path], {})
+    network = imported(tmp_path, with_quantised_heads(post_processed()))
     assert network.quantised
     assert [spec.dtype for spec in network.outputs] == ["float32"] * 2
     tensors = {"image": image(1, 1, SIZE, SIZE, 3)}
@@ -170,10 +165,9 @@ def test_quantised_heads_are_dequantised_before_the_boxes_are_chosen(tmp_path: P
 
 @pytest.mark.compiles
 def test_a_tflite_detector_runs_whole(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(post_processed())
-    session = Session.open(build(find_source(str(path)), resolve("local", {}), tmp_path / "net.tar.gz").path)
-    network = TFLITE.read([path], {})
+    network = imported(tmp_path, post_processed())
+    source = find_source(str(tmp_path / "net.tflite"))
+    session = Session.open(build(source, resolve("local", {}), tmp_path / "net.tar.gz").path)
     tensors = {"image": image(7, 1, SIZE, SIZE, 3)}
     for name, wanted in network.cut_off.reference(tensors).items():
         np.testing.assert_allclose(session.run(tensors)[name], wanted, rtol=1e-4, atol=1e-5)
@@ -308,25 +302,27 @@ def test_boxes_of_classes_that_lie_apart_are_suppressed_as_onnxruntime_does_it(a
     random = np.random.default_rng(3)
     centres = random.random((3000, 2)) * 4 + apart * random.integers(0, 20, (3000, 1))
     halves = random.random((3000, 2)) / 2
-    inputs = {
-        "boxes": np.concatenate([centres - halves, centres + halves], axis=1)[None].astype(np.float32),
-        "scores": np.round(random.random((1, 1, 3000)), 3).astype(np.float32),  # many are equal
-        "most": np.array([most]),
-        "overlap": np.array([0.3], np.float32),
-        "least": np.array([0.1], np.float32),
-    }
-    types = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("int64"): TensorProto.INT64}
-    values = [helper.make_tensor_value_info(name, types[each.dtype], each.shape) for name, each in inputs.items()]
-    found = helper.make_tensor_value_info("found", TensorProto.INT64, [None, 3])
-    node = helper.make_node("NonMaxSuppression", list(inputs), ["found"])
-    opsets = [helper.make_opsetid("", 11)]
-    model = helper.make_model(helper.make_graph([node], "g", values, [found]), opset_imports=opsets, ir_version=8)
-    [expected] = cpu_session(model.SerializeToString()).run(None, inputs)
-    assert np.array_equal(OPERATORS["NonMaxSuppression"](list(inputs.values()), {}), expected)
+    boxes = np.concatenate([centres - halves, centres + halves], axis=1)[None].astype(np.float32)
+    scores = np.round(random.random((1, 1, 3000)), 3).astype(np.float32)  # many are equal
+    assert_gives_onnxruntimes_values(
+        "NonMaxSuppression", [boxes, scores, np.array([most]), *np.array([[0.3], [0.1]], np.float32)]
+    )
+
+
+def assert_gives_onnxruntimes_values(operator: str, inputs: list[np.ndarray], **attributes: Any) -> None:
+    values = [
+        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
+        for place, each in enumerate(inputs)
+    ]
+    node = helper.make_node(operator, [value.name for value in values], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = cpu_session(model.SerializeToString())
+    [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
+    np.testing.assert_array_equal(OPERATORS[operator](inputs, attributes), wanted, strict=True)
 
 
 # The operators of tails, on the ONNX project's own cases of them.
-
 
 # Types of numbers that numpy has.
 _TYPES = {
@@ -335,7 +331,6 @@ _TYPES = {
 }
 
 _READ = 21  # the version that is stated instead
-
 
 Cases = dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]
 
@@ -404,13 +399,4 @@ FURTHER = {
 @pytest.mark.parametrize("case", FURTHER)
 def test_further_cases_give_onnxruntimes_values(case: str) -> None:
     operator, inputs, attributes = FURTHER[case]
-    values = [
-        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for place, each in enumerate(inputs)
-    ]
-    node = helper.make_node(operator, [value.name for value in values], ["y"], **attributes)
-    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = cpu_session(model.SerializeToString())
-    [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
-    np.testing.assert_array_equal(OPERATORS[operator](inputs, attributes), wanted, strict=True)
+    assert_gives_onnxruntimes_values(operator, inputs, **attributes)

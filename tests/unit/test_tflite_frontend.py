@@ -37,6 +37,10 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
+def imported(folder: Path, content: bytes) -> Network:
+    return FORMAT.read([written(folder / "net.tflite", content)], {})
+
+
 def network_file(folder: Path, **options: object) -> Path:
     from support.tflite_networks import small
 
@@ -64,7 +68,7 @@ def absent(package: str) -> str:
 def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(NotInstalledError, match="package tflite is needed") as raised:
-        FORMAT.read([written(tmp_path / "net.tflite", b"\x1c\0\0\0TFL3")], {})
+        imported(tmp_path, b"\x1c\0\0\0TFL3")
     assert raised.value.hints == ("pip install 'edgedeploy[build]'",)
 
 
@@ -181,10 +185,10 @@ def test_damaged_files_take_no_memory(tmp_path: Path) -> None:
     ids=lambda settings: " ".join(settings) or "plain",
 )
 def test_an_lstm_gives_litert_values(settings: dict[str, Any], tmp_path: Path) -> None:
-    network = FORMAT.read([written(tmp_path / "net.tflite", lstm(**settings))], {})
+    network = imported(tmp_path, lstm(**settings))
     assert_matches_reference(network, random_inputs(network, seed=0), atol=1e-6)
 
 
 def test_an_lstm_that_projects_its_state_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="an LSTM projects its state"):
-        FORMAT.read([written(tmp_path / "net.tflite", lstm(projected=True))], {})
+        imported(tmp_path, lstm(projected=True))

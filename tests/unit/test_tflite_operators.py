@@ -1,6 +1,5 @@
 """TensorFlow Lite's operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be."""
 
-import importlib.util
 import struct
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.running import computed
+from unit.test_tflite_frontend import imported, needed
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.tflite import FORMAT
 
-MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
-pytestmark = pytest.mark.skipif(
-    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
-)
-if not MISSING:
+pytestmark = needed
+if not needed.args[0]:
     from support.tflite_operators import of_one, sparse
 
 RANDOM = np.random.default_rng(7)
@@ -25,12 +21,6 @@ SAME, VALID = 0, 1
 
 def values(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(dtype)
-
-
-def imported(folder: Path, content: bytes) -> Any:
-    path = folder / "net.tflite"
-    path.write_bytes(content)
-    return FORMAT.read([path], {})
 
 
 def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:

@@ -1,6 +1,5 @@
 """Quantised TensorFlow Lite files: each operator as LiteRT computes it, within a step; weights stay integers."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,16 @@ import numpy as np
 import pytest
 from support.running import computed
 from tvm import relax
+from unit.test_tflite_frontend import imported, needed
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import lower_network
-from edgedeploy.frontends.tflite import FORMAT
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
-MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
-pytestmark = pytest.mark.skipif(
-    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
-)
-if not MISSING:
+pytestmark = needed
+if not needed.args[0]:
     from support.tflite_operators import Steps, of_one
 
 RANDOM = np.random.default_rng(19)
@@ -32,12 +28,6 @@ IMAGE = (1, 6, 7, 8)
 def integers(*shape: int, dtype: str = "int8", low: int = -127) -> np.ndarray:
     limits = np.iinfo(dtype)
     return RANDOM.integers(max(limits.min, low), limits.max, shape, dtype, endpoint=True)
-
-
-def imported(folder: Path, content: bytes) -> Network:
-    path = folder / "net.tflite"
-    path.write_bytes(content)
-    return FORMAT.read([path], {})
 
 
 def check(folder: Path, content: bytes, steps: int = 1, *, share: float = 0.03) -> Network:

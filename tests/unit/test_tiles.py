@@ -173,7 +173,6 @@ def test_loops_are_fused_where_vectors_cover_all_or_none(extents: list[int], len
 
 # Whole tiles of layers of bytes on ARM: how many products a cycle has, requantisation included, and what spills.
 
-
 CODE = """
 	.type	fused_conv2d_compute_,@function
 fused_conv2d_compute_:

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -273,28 +274,21 @@ def _put(a: Any, place: Any, values: Any) -> Any:
     return written
 
 
-def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
+def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
     def forward(*tensors: Any) -> Any:
         import torch
 
-        return getattr(torch.nn.functional, name)(*tensors, *arguments, **settings)
+        return attrgetter(name)(torch)(*tensors, *arguments, **settings)
 
     return forward
 
 
-def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
-    def forward(a: Any) -> Any:
-        import torch
-
-        return getattr(torch, name)(a, *arguments, **settings)
-
-    return forward
+def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
+    return _torch(f"nn.functional.{name}", *arguments, **settings)
 
 
 def _list(*numbers: int) -> Any:
-    import torch
-
-    return torch.tensor(numbers)
+    return _torch("tensor")(numbers)
 
 
 def _whole(a: Any) -> Any:
@@ -340,8 +334,8 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 @torch_only
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
-    path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
-    network = FORMAT.read([path], {})
+    forward = OPERATORS[name]
+    network = FORMAT.read([_module(tmp_path / "net.pt2", forward, image)], {})
     found = computed(network, {network.inputs[0].name: image.numpy()})
     wanted = forward(image)
     for array, tensor in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
@@ -488,7 +482,6 @@ def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None
 
 
 # LSTM, GRU and RNN.
-
 
 STEPS, BATCH, FEATURES, HIDDEN = 7, 3, 10, 20
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from support.listeners import listening, owner, sockets
 from support.notebook import Notebook
-from support.patience import becomes
+from support.patience import becomes, beside
 from support.rpc_clients import device
 
 from edgedeploy.errors import NoTrackerError
@@ -58,7 +58,7 @@ def measuring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
     """A tracker with a device for two sessions, which is not there before `wait_s` seconds are over."""
 
-    def serve() -> None:
+    def serve(done: threading.Event) -> None:
         time.sleep(wait_s)
         with ExitStack() as stack:
             stack.enter_context(tracker(endpoint.port))
@@ -66,14 +66,8 @@ def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
                 stack.enter_context(device(endpoint, "k", Board.port, f"secret-{number}"))
             done.wait(60)
 
-    done = threading.Event()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
+    with beside(serve):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def free_endpoint() -> Endpoint:

@@ -175,7 +175,6 @@ def test_what_names_no_tasks_is_refused(tasks: list[Task], text: str) -> None:
 
 # Finals in the network: each variant has other finalists, and what is fastest there is what builds take.
 
-
 Recorded = list[Trial]
 
 

@@ -93,9 +93,8 @@ def test_a_network_of_another_shape_than_a_demo_takes_has_no_use(command: Comman
     assert read_manifest(Path("two/digits.tar.gz")).usage is None
     with pytest.raises(InputError, match="does not say how images become its input"):
         Detector(Path("two/digits.tar.gz"))
-    assert "is not an image as this demo makes it" in refused(
-        command, 7, "build", "digits", "--batch", "2", "--demo", "digits"
-    )
+    err = refused(command, 7, "build", "digits", "--batch", "2", "--demo", "digits")
+    assert "is not an image as this demo makes it" in err
 
 
 @pytest.mark.compiles

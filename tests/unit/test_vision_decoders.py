@@ -154,7 +154,6 @@ class TestRetinaFace:
 
 # Points with a score, classes, depths and scores, and outputs that know some of them better.
 
-
 FRAME = Frame((64, 64), (32, 32), (0.5, 0.5))
 THREE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
 

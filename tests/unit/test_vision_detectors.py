@@ -379,7 +379,6 @@ class TestTurnedBoxes:
 
 # BlazeFace and its kin: anchors without sizes, and boxes that overlap become one.
 
-
 SMALL = Frame((64, 64), (32, 32), (0.5, 0.5))
 
 

@@ -143,7 +143,6 @@ def test_cover_averages_over_the_pixels_that_fall_together(size: tuple[int, int]
 
 # Four corners of an image become an upright image, and points of it find their way back.
 
-
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 
 
@@ -199,7 +198,6 @@ def test_a_pixel_of_a_rotated_crop_is_what_the_image_holds_at_its_place() -> Non
 
 # Crops for a second network, upright as PFLD's example has them, or at any angle as MediaPipe has them.
 
-
 PHOTO = np.random.default_rng(2).integers(1, 256, (60, 80, 3), np.uint8)
 
 
@@ -251,7 +249,6 @@ def test_a_margin_without_sense_is_refused() -> None:
 
 
 # Rectangles at any angle, as MediaPipe's calculators make them of boxes and points.
-
 
 SLANTED = {"start": [0], "end": [1], "degrees": 0}
 UP = {"start": [0], "end": [1], "degrees": 90}

@@ -199,7 +199,6 @@ class TestCamera:
 
 # Videos that are written: whole, playable, or not there.
 
-
 IMAGES = [np.full((48, 64, 3), 12 * index, np.uint8) for index in range(20)]
 
 

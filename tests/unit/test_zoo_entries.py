@@ -163,7 +163,6 @@ def test_a_label_file_that_would_shift_classes_is_refused(tmp_path: Path, conten
 
 # `edgedeploy models show --graph`: layers with shapes and parameters, as Graphviz draws them.
 
-
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there is no Graphviz (apt install graphviz)")
 
 
