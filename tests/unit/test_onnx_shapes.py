@@ -165,8 +165,7 @@ def test_a_branch_and_a_padding_follow_what_inputs_are_set_to(network: Path, rat
 
 
 def test_other_engines_are_given_the_network_without_the_inputs(network: Path) -> None:
-    options = ImportOptions(values={"rate": 8000, "widths": WIDTHS})
-    converted: Converted = FORMAT.convert([network], {}, options)
+    converted: Converted = FORMAT.convert([network], {}, ImportOptions(values={"rate": 8000, "widths": WIDTHS}))
     expected = np.exp(np.pad(DATA, ((0, 0), (0, 0), (0, 0), (1, 2))))
     np.testing.assert_allclose(runs(with_own_inputs(converted), data=DATA), expected, rtol=1e-5)
 

@@ -126,8 +126,7 @@ def test_a_profile_can_keep_all_that_it_can_on_the_device(tmp_path: Path) -> Non
 def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
     graph = Graph()
     data = graph.input("data", [1, 8, 16, 16])
-    inner = graph.node("Sigmoid", data)
-    layer = graph.conv(graph.node("MaxPool", inner, kernel_shape=[1, 1]), 8, 64, 3)
+    layer = graph.conv(graph.node("MaxPool", graph.node("Sigmoid", data), kernel_shape=[1, 1]), 8, 64, 3)
     network = lowered(graph, [layer, graph.node("Sigmoid", graph.node("MaxPool", data, kernel_shape=[1, 1]))], tmp_path)
     for _, call in calls_of(network.module["main"]):
         if str(call.args[0].name_hint).startswith("sigmoid"):

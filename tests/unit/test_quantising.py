@@ -112,8 +112,7 @@ def test_activations_are_bytes_over_the_range_of_the_samples(made: Made, tmp_pat
         quantised = scale_of(made.model, name)
         assert quantised[0] == pytest.approx((high - low) / 255, rel=1e-4)
         assert quantised[1] == round(-low / quantised[0])
-    relu = scale_of(made.model, names[0])
-    assert relu[1] == 0
+    assert scale_of(made.model, names[0])[1] == 0
 
 
 def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
@@ -123,8 +122,7 @@ def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
     assert [node.op_type for node in layers] == operators.split()
     for node in layers:
         for name in node.input:
-            before = producer(made.model, name)
-            assert before.op_type == "DequantizeLinear", (node.name, name)
+            assert producer(made.model, name).op_type == "DequantizeLinear", (node.name, name)
         assert scale_of(made.model, node.output[0]), node.name
 
 
@@ -171,8 +169,7 @@ def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None
     np.savez(inputs / "a.npz", data=values)
     scales = {}
     for method in ("minmax", "percentile"):
-        quantised = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")
-        scales[method] = quantised[0]
+        scales[method] = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")[0]
     assert scales["minmax"] == pytest.approx(1001 / 255, rel=1e-3)
     assert scales["percentile"] < scales["minmax"] / 1.5
 

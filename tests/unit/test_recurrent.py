@@ -83,8 +83,7 @@ def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nda
 def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
     onnx.save(model, folder / "net.onnx")
     read = read_onnx(folder / "net.onnx")
-    given = {spec.name: inputs[spec.name] for spec in read.inputs}
-    return computed(read, given)
+    return computed(read, {spec.name: inputs[spec.name] for spec in read.inputs})
 
 
 def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:

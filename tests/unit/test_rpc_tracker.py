@@ -143,8 +143,7 @@ def test_an_address_that_is_not_of_this_machine_is_said() -> None:
 def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
     notebook = Notebook()
     with tracker(progress=notebook) as endpoint:
-        process = owner(sockets()[endpoint.host, endpoint.port])
-        os.kill(process, signal.SIGKILL)
+        os.kill(owner(sockets()[endpoint.host, endpoint.port]), signal.SIGKILL)
         assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port))
         assert summary(endpoint) == {}

@@ -99,8 +99,7 @@ def test_a_run_goes_on_where_it_was_ended_and_names_what_was_not_exported(tmp_pa
     LEGACY.file(tmp_path).write_bytes(b"is not read again")
     refused.refusal(tmp_path).write_text("TypeError: no such operator", encoding="utf-8")
     write_results(tmp_path / "results.json", [known])
-    cases = [LEGACY, refused, Case(NETWORK, "pt2")]
-    measure_all(cases, arguments(tmp_path, output=tmp_path / "page.md"))
+    measure_all([LEGACY, refused, Case(NETWORK, "pt2")], arguments(tmp_path, output=tmp_path / "page.md"))
     found = read_results(tmp_path / "results.json", Result)
     assert [each.name for each in found] == [LEGACY.name, refused.name]
     assert (found[0].ratio, found[1].outcome, found[1].message) == (0.5, "not exported", "TypeError: no such operator")

@@ -45,8 +45,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def package(network: Path) -> Path:
-    path = network.with_name("detections.tar.gz")
-    return build(find_source(str(network)), resolve("local", {}), path).path
+    return build(find_source(str(network)), resolve("local", {}), network.with_name("detections.tar.gz")).path
 
 
 @pytest.mark.compiles

@@ -297,8 +297,7 @@ def test_sums_begin_with_their_biases(tmp_path: Path) -> None:
 
 def test_tensors_of_no_function_may_overlap() -> None:
     """One function without that mark makes TVM drop it from all others of its module: sums read their weights anew."""
-    rows = Rows(kind="softmax", shape=(4, 10), axis=1)
-    assert write(rows, lanes=4, parallel=False).attrs["tirx.noalias"]
+    assert write(Rows(kind="softmax", shape=(4, 10), axis=1), lanes=4, parallel=False).attrs["tirx.noalias"]
 
 
 def test_a_core_takes_only_the_order_of_instructions_from_the_model_of_another() -> None:

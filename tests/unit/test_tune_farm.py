@@ -117,8 +117,7 @@ def test_a_tracker_is_started_again_however_often_it_ends() -> None:
     with tracker(progress=notebook) as endpoint:
         for _ in range(7):
             assert becomes(lambda: listening(endpoint.port), 30)
-            process = owner(sockets()[endpoint.host, endpoint.port])
-            os.kill(process, 9)
+            os.kill(owner(sockets()[endpoint.host, endpoint.port]), 9)
             assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port), 30)
     assert sum("started again" in line for line in notebook.lines) == 7

@@ -70,8 +70,7 @@ def _rows(table: Element) -> list[list[str]]:
 def report(tmp_path: Path) -> Callable[..., Page]:
     def make(*runs: Iterable[Event], board: str = "rpi4") -> Page:
         folder = write_records(tmp_path / "records", *runs, board=board)
-        output = write_report(folder, tmp_path / "pages" / "report.html")
-        return Page(output.read_text(encoding="utf-8"))
+        return Page(write_report(folder, tmp_path / "pages" / "report.html").read_text(encoding="utf-8"))
 
     return make
 

@@ -83,8 +83,7 @@ def test_the_use_is_that_of_a_demo_with_no_other_network() -> None:
 def test_the_use_is_part_of_the_build_key() -> None:
     source, board, use = find_source("digits"), load_board("local"), use_of("digits")
     other = use.usage.model_copy(update={"labels": ["nought"]})
-    keys = {build_key(source, board, usage=usage) for usage in (None, use.usage, other)}
-    assert len(keys) == 3
+    assert len({build_key(source, board, usage=usage) for usage in (None, use.usage, other)}) == 3
 
 
 @pytest.mark.compiles
@@ -121,8 +120,7 @@ def test_classes_do_not_get_others_names(command: Command, tmp_path: Path, caplo
     """The demo's own network has a thousand, this one eight."""
     output_of(command, "build", tiny(tmp_path / "net.onnx"), "--demo", "classification")
     assert "net.onnx gives 8 classes, and the demo has names of 1000: numbers are shown" in caplog.text
-    usage = read_manifest(Path("dist/local/net.tar.gz")).usage
-    assert usage.labels == []
+    assert read_manifest(Path("dist/local/net.tar.gz")).usage.labels == []
 
 
 @pytest.mark.parametrize(

@@ -282,8 +282,7 @@ def test_points_of_a_crop_find_back_to_the_image() -> None:
 
 class TestRotatedCrop:
     def test_a_box_becomes_a_square_of_its_longer_side(self) -> None:
-        rectangle = rotated(scale=1.5).rectangle(found(box=(10, 20, 50, 40)))
-        assert rectangle == Rectangle((30, 30), (60, 60))
+        assert rotated(scale=1.5).rectangle(found(box=(10, 20, 50, 40))) == Rectangle((30, 30), (60, 60))
 
     def test_sides_stay_as_they_are_unless_it_is_square(self) -> None:
         rectangle = rotated(scale=2, square=False).rectangle(found(box=(10, 20, 50, 40)))
@@ -328,8 +327,7 @@ class TestRotatedCrop:
     def test_a_direction_may_be_between_means_of_points_in_which_some_count_twice(self) -> None:
         upright = {"start": [0], "end": [1, 2, 2, 3], "degrees": 90}
         hand = found((0, 0), (-8, -10), (4, -10), (0, -10), box=(0, 0, 9, 9))
-        rectangle = rotated(upright=upright).rectangle(hand)
-        assert rectangle.rotation == pytest.approx(0)
+        assert rotated(upright=upright).rectangle(hand).rotation == pytest.approx(0)
 
     def test_guides_stand_for_points(self) -> None:
         person = found((0, 0)).model_copy(update={"guides": ((10, 10), (10, 6))})

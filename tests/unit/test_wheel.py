@@ -113,8 +113,7 @@ def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
     [built] = json.loads(python("-m", "edgedeploy", "build", "digits", "--json"))
     assert built["package"] == "dist/local/digits.tar.gz"
     assert built["checked"] == "here"
-    shown = json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))
-    assert shown["results"][0]["label"] == "3"
+    assert json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))["results"][0]["label"] == "3"
 
 
 @pytest.mark.slow
