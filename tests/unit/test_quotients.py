@@ -1,6 +1,7 @@
 """Rounded quotients by constants are computed without divisions, and are the same."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def quantiser(count: int, scale: float, zero_point: int, dtype: str = "uint8") -
     data = te.placeholder((count,), "float32", "data")
     low, high = (tirx.const(float(limit - zero_point), "float32") for limit in (0, 255))
 
-    def value(place: tirx.Var) -> tirx.PrimExpr:
+    def value(place: tirx.Var) -> Any:
         quotient = tirx.div(data[place], tirx.const(scale, "float32"))
         rounded = tirx.nearbyint(tirx.min(tirx.max(quotient, low), high))
         if dtype == "float32":
