@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,14 @@ def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments:
     ended, out, err = command(*arguments)
     assert ended == code, out + err
     return " ".join(err.split())
+
+
+def executable(path: Path, script: str, shell: str = "/bin/sh") -> Path:
+    """Write a script that runs by its name, into a folder that may not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shell}\n{script}\n")
+    path.chmod(0o755)
+    return path
 
 
 def need(program: str, package: str) -> None:

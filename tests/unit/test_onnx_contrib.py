@@ -35,7 +35,6 @@ FLOATS: Kinds = {}
 def saved(
     folder: Path, operator: str, shapes: list[Any], made: list[str], kinds: Kinds = FLOATS, opset: int = 13, **more: Any
 ) -> Path:
-    """A network of one node."""
     names = [f"given{place}" if shape else "" for place, shape in enumerate(shapes)]
     node = helper.make_node(operator, names, made, name="it", **more)
     values = [

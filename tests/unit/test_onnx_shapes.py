@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,8 +21,6 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
-Inputs = dict[str, tuple[int, list[int | str]]]
-
 DATA = np.linspace(-2, 2, 2 * 3 * 5, dtype=np.float32).reshape(1, 2, 3, 5)
 
 
@@ -37,9 +36,9 @@ def scalar(name: str, value: int) -> TensorProto:
     return numpy_helper.from_array(np.array(value, np.int64), name)
 
 
-def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], inputs: Inputs | None = None) -> onnx.ModelProto:
+def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], **inputs: tuple[int, list[Any]]) -> onnx.ModelProto:
     """A model with the input `data`, others, and the output `y`."""
-    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **(inputs or {})}
+    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **inputs}
     values = [helper.make_tensor_value_info(name, *kind) for name, kind in every.items()]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "graph", values, [output], weights)
@@ -138,8 +137,8 @@ def decided(slow: str = "Exp") -> onnx.ModelProto:
         node("Pad", ["data", "widths"], "padded"),
         node("If", ["is_fast"], "y", then_branch=branches[0], else_branch=branches[1]),
     ]
-    inputs = {"rate": (TensorProto.INT64, []), "widths": (TensorProto.INT64, ["count"])}
-    return model(nodes, [scalar("fast", 16000)], inputs)
+    integers = TensorProto.INT64
+    return model(nodes, [scalar("fast", 16000)], rate=(integers, []), widths=(integers, ["count"]))
 
 
 WIDTHS = [0, 0, 0, 1, 0, 0, 0, 2]

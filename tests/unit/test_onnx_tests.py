@@ -13,8 +13,7 @@ from pathlib import Path
 
 import onnx_tests
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from conftest import ROOT
 
 
 def test_a_table_counts_outcomes_by_operator() -> None:

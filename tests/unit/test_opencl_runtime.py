@@ -24,8 +24,6 @@ __kernel void twice(__global float* to, __global const float* from) {
 }
 """
 
-TARGET = {"kind": "opencl", "host": {"kind": "llvm"}}
-
 
 def tensor(values: Any, device: Any) -> Any:
     return tvm.runtime.tensor(np.asarray(values), device=device)
@@ -105,7 +103,8 @@ def test_a_function_of_tvms_runs_on_each_device(opencl: Any, tmp_path: Path, ind
     first, second = (te.placeholder((4096,), name=name) for name in "ab")
     result = te.compute((4096,), lambda i: te.exp(first[i]) * second[i], name="result")
     path = tmp_path / "library.so"
-    tvm.compile(scheduled(result, first, second), target=tvm.target.Target(TARGET)).export_library(str(path))
+    target = tvm.target.Target({"kind": "opencl", "host": {"kind": "llvm"}})
+    tvm.compile(scheduled(result, first, second), target=target).export_library(str(path))
     library, device = tvm.runtime.load_module(str(path)), tvm.opencl(index)
     values = random(4096)
     given, output = tensor(values, device), tensor(np.zeros_like(values), device)

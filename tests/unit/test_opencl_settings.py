@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import Command
-from support.commands import output_of, refused
+from support.commands import executable, output_of, refused
 from support.patience import generous
 from support.profiles import write_profile
 
-from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.benchmarking.engines import openvino
 from edgedeploy.errors import InputError, NoOpenCLError
 from edgedeploy.target.facts import Facts, Probed, store
@@ -99,10 +97,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
 
 
 def profile(folder: Path, **stated: object) -> str:
-    path = folder / "mine.yaml"
-    fields = yaml.safe_load((builtin_folder() / "boards" / "local-opencl.yaml").read_text())
-    path.write_text(yaml.safe_dump({**fields, "devices": [{"backend": "opencl", **stated}]}))
-    return str(path)
+    return write_profile(folder, "local-opencl", devices=[{"backend": "opencl", **stated}])
 
 
 def section(board: str, **overrides: object) -> OpenCL:
@@ -159,9 +154,7 @@ def test_the_environment_overrides_the_profiles_device(
 def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, limit_s: float
 ) -> None:
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\n{does}\n")
-    program.chmod(0o755)
+    program = executable(tmp_path / "program", does)
     monkeypatch.setattr(drivers, "_program", lambda: program)
     monkeypatch.setattr(drivers, "LIST_S", limit_s)
     assert devices_here.__wrapped__() == ()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from conftest import Command
+from conftest import ROOT, Command
 from support.agreement import assert_agrees
 from support.commands import output_of, refused
 from support.networks import Graph, tiny
@@ -32,7 +32,6 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.target.board import load_board
 from edgedeploy.zoo.source import find_source
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCAL = load_board("local")
 OPTIONAL = [each.name for each in PASSES if not each.required]
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import Command
 from support.commands import output_of
 from support.networks import Graph
+from support.profiles import write_profile
 
 from edgedeploy.building import build
 from edgedeploy.compile.ir.expressions import calls_of, is_call
@@ -116,11 +117,9 @@ def test_a_tensor_is_copied_once_for_all_who_read_it(tmp_path: Path) -> None:
 
 
 def test_a_profile_can_keep_all_that_it_can_on_the_device(tmp_path: Path) -> None:
-    profile = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
-    board = tmp_path / "device.yaml"
-    board.write_text(profile.replace("kind: generic", "kind: generic, little_work: 0"))
+    board = write_profile(tmp_path, BOARD, devices=[{"backend": "opencl", "kind": "generic", "little_work": 0}])
     graph = Graph()
-    assert not lowered(graph, classifier(graph), tmp_path, str(board)).on_cpu
+    assert not lowered(graph, classifier(graph), tmp_path, board).on_cpu
 
 
 def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from edgedeploy.errors import ConfigurationError
 from edgedeploy.vision.decoder import kind_of
 from edgedeploy.vision.decoders.yolo import Yolo
 
-EXAMPLE = ROOT / "examples" / "plugin"
-
 NUMBERS: Group[int] = Group("tests.numbers", "number", "int", lambda given: str(given) if type(given) is int else None)
 
 Install = Callable[..., None]
@@ -105,7 +103,7 @@ def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_example_adds_a_format_a_decoder_an_engine_and_a_demo(command: Command, tmp_path: Path) -> None:
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(EXAMPLE)]
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(ROOT / "examples/plugin")]
     subprocess.run(pip, check=True, timeout=120)
     ask = """
 import json

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from support.commands import output_of, refused
+from support.commands import executable, output_of, refused
 
 from edgedeploy.errors import InputError, OutputError, UnsupportedError
 from edgedeploy.predicting.mca import Llvm, Products, plain, products
@@ -285,20 +285,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
 @pytest.mark.parametrize("version", ["14.0.6", "16.0.6", "18.1.8"])
 def test_models_that_take_an_a76_for_an_a57_are_refused(programs: Path, version: str) -> None:
     for name in ("llvm-mca", "llvm-mc"):
-        put(programs, name, f"echo Debian LLVM version {version}")
+        executable(programs / name, f"echo Debian LLVM version {version}")
     with pytest.raises(UnsupportedError, match=f"llvm-mca is {version}; before 19") as refused:
         Llvm.found()
     assert refused.value.hints == ("apt-get install llvm-19",)
     for name in ("llvm-mca-19", "llvm-mc-19"):
-        put(programs, name, "echo Debian LLVM version 19.1.7")
+        executable(programs / name, "echo Debian LLVM version 19.1.7")
     assert Llvm.found().version == "19.1.7"
 
 
@@ -312,14 +307,14 @@ def test_models_that_take_an_a76_for_an_a57_are_refused(programs: Path, version:
 )
 def test_emulators_that_do_not_take_the_recorder_are_refused(programs: Path, said: str | None, why: str) -> None:
     if said:
-        put(programs, "qemu-aarch64", said)
+        executable(programs / "qemu-aarch64", said)
     with pytest.raises(UnsupportedError, match=why) as refused:
         recording_emulator(load_board("rpi4"))
     assert "qemu-user" in refused.value.hints[0]
 
 
 def test_an_emulator_that_takes_it_is_found(programs: Path) -> None:
-    put(programs, "qemu-aarch64", "echo qemu-aarch64 version 7.2.9 -plugin")
+    executable(programs / "qemu-aarch64", "echo qemu-aarch64 version 7.2.9 -plugin")
     assert recording_emulator(load_board("rpi4")) == str(programs / "qemu-aarch64")
 
 

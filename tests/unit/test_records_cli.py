@@ -16,7 +16,6 @@ from edgedeploy.records.header import DATABASE, default_folder
 
 @pytest.fixture
 def rpi4(command: Command) -> Path:
-    """Records of a Raspberry Pi 4 in their default folder."""
     folder = filled(default_folder("rpi4"))
     with Records.open(folder, header()) as records:
         records.note(started(model="mobilenet", hosts=["pi@a", "pi@b"], seed=3))

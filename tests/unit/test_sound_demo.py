@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command, run_command
-from support.commands import output_of, refused
+from support.commands import executable, output_of, refused
 from support.onnxruntime_runner import OnnxruntimeRunner
 from support.sounds import write_demo, write_networks, write_wav
 
@@ -218,8 +218,5 @@ def test_a_demo_file_with_a_fault_is_named(listen: Command, tmp_path: Path) -> N
 
 
 def recorder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
-    (folder / "bin").mkdir()
-    path = folder / "bin" / name
-    path.write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{script}\n")
-    path.chmod(0o755)
+    executable(folder / "bin" / name, f"PATH={os.environ['PATH']}\n{script}")
     monkeypatch.setenv("PATH", str(folder / "bin"))

@@ -14,14 +14,6 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.runtime.stateful import check_states, inferences, parse_states
 
-FRAMES = 5
-
-
-@pytest.fixture
-def streamed(tmp_path: Path) -> Path:
-    return streamed_lstm(tmp_path / "vad.onnx")
-
-
 STATES = ("--state", "hn=h", "--state", "cn=c")
 
 
@@ -36,9 +28,10 @@ def by_hand(path: Path, frames: np.ndarray, h: np.ndarray | None = None) -> dict
 
 
 @pytest.mark.compiles
-def test_a_streamed_lstm_gives_what_onnxruntime_gives_step_by_step(command: Command, streamed: Path) -> None:
+def test_a_streamed_lstm_gives_what_onnxruntime_gives_step_by_step(command: Command, tmp_path: Path) -> None:
+    streamed = streamed_lstm(tmp_path / "vad.onnx")
     random = np.random.default_rng(0)
-    frames = random.standard_normal((FRAMES, 1, 1, FEATURES)).astype(np.float32)
+    frames = random.standard_normal((5, 1, 1, FEATURES)).astype(np.float32)
     begun = random.standard_normal((1, 1, HIDDEN)).astype(np.float32)
     np.savez("frames.npz", frame=frames)
     out = output_of(command, "run", streamed, "-i", "frames.npz", "-o", "out.npz", *STATES)

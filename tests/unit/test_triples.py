@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.networks import Graph
 from support.running import outputs_of
 
@@ -17,8 +18,6 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import BOARDS, Board, Vector, load_board
 from edgedeploy.target.triples import architecture_of, architecture_of_elf, architectures, multiarch
 from edgedeploy.virtual.emulation import emulation_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(

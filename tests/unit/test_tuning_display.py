@@ -19,7 +19,6 @@ from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed,
 from edgedeploy.records.trial import Conditions
 
 RUN = Simulation()
-WIDTH = 100
 
 
 class Screen(io.StringIO):
@@ -83,7 +82,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def screen(terminal: Terminal) -> Screen:
-    return terminal(WIDTH)
+    return terminal(100)
 
 
 @contextmanager

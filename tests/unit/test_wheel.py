@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
 
-ROOT = Path(__file__).resolve().parents[2]
 __all__ = ["target", "wheel"]
 DATA = "edgedeploy/_data/"
 

@@ -180,7 +180,6 @@ def test_an_interpreter_without_pip_is_told_how_to_get_it(tmp_path: Path, monkey
 
 
 def encrypted(path: Path) -> None:
-    """Set the flag of encryption in all headers."""
     content = bytearray(path.read_bytes())
     for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
         at = content.find(signature)
