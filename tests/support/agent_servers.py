@@ -14,8 +14,8 @@ import pytest
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.target.board import load_board
-from support.commands import started
 from support.agents import TOOLCHAINS, build_probe, known_toolchain
+from support.commands import started
 
 # tvm/rpc/base.py
 MAGIC = struct.pack("<i", 0xFF271)

@@ -14,7 +14,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 from support.networks import Graph
-from support.running import outputs_of
+from support.running import computed, outputs_of
 
 
 def network_of(graph: Graph, *outputs: str) -> Network:
@@ -22,8 +22,8 @@ def network_of(graph: Graph, *outputs: str) -> Network:
         return read_onnx(graph.save(Path(folder) / "net.onnx", *outputs))
 
 
-def random_inputs(network: Network, seed: int = 1) -> dict[str, np.ndarray]:
-    """Normally distributed numbers for all inputs; the same every time."""
+def random_inputs(network: Network, seed: int | np.random.Generator = 1) -> dict[str, np.ndarray]:
+    """Normally distributed numbers for all inputs; of a seed, the same every time."""
     random = np.random.default_rng(seed)
     return {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
 
@@ -49,3 +49,12 @@ def agreeing(graph: Graph, *outputs: str, tolerance: float = 1e-4) -> Compiled:
     compiled = compile_network(network, load_board("local"))
     assert_agrees(compiled, network, tolerance)
     return compiled
+
+
+def assert_matches_reference(
+    network: Network, inputs: Mapping[str, np.ndarray], *, rtol: float = 0, atol: float = 0
+) -> None:
+    """Compiled for this machine, a network gives its reference's shapes, dtypes and values."""
+    for found, wanted in zip(computed(network, inputs), network.reference(inputs).values(), strict=True):
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)

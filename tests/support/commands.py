@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,11 @@ def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments:
     found, out, err = command(*arguments)
     assert found == code, out + err
     return err
+
+
+def refusal(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
+    """As `refused`, with all messages in one line."""
+    return " ".join(refused(command, code, *arguments).split())
 
 
 def notes_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
@@ -47,6 +53,14 @@ def started(*words: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
             yield process
         finally:
             process.kill()
+
+
+def executable(path: Path, script: str, shell: str = "/bin/sh") -> Path:
+    """Write a script that runs by its name, into a folder that may not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shell}\n{script}\n")
+    path.chmod(0o755)
+    return path
 
 
 def need(program: str, package: str) -> None:

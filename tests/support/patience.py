@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgedeploy.target.hosts import busyness
@@ -33,3 +35,16 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Something that another thread does, until the block ends and sets the event that it is given."""
+    done = threading.Event()
+    thread = threading.Thread(target=work, args=(done,))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

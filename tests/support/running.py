@@ -12,7 +12,8 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.output.codegen import link
-from edgedeploy.compile.pipeline import Compiled
+from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
 
@@ -25,3 +26,8 @@ def outputs_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], device: Any
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
     returned = machine["main"](*[tvm.runtime.tensor(array, device=device) for array in inputs.values()])
     return [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]
+
+
+def computed(network: Network, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a network that is compiled for this machine."""
+    return outputs_of(compile_network(network, load_board("local")), inputs)

@@ -1,7 +1,5 @@
 """Reading ONNX files: shapes, old habits of exporters, and what cannot be imported."""
 
-from __future__ import annotations
-
 import ast
 import gc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile ONNX files give an error of ours, soon, and without filling the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -100,15 +98,11 @@ def _contents(count: int, seed: int) -> list[Callable[[], bytes]]:
 pytestmark = pytest.mark.usefixtures("limited_memory")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, seed: int) -> None:
-    for content in _contents(100, seed):
-        survive(lambda content=content: _convert(content(), tmp_path / "net.onnx"))
-
-
-@pytest.mark.slow
-def test_ten_thousand_damaged_files_end_in_errors_of_ours(tmp_path: Path) -> None:
-    for content in _contents(10_000, 99):
+@pytest.mark.parametrize(
+    ("count", "seed"), [*((100, seed) for seed in range(4)), pytest.param(10_000, 99, marks=pytest.mark.slow)]
+)
+def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, count: int, seed: int) -> None:
+    for content in _contents(count, seed):
         survive(lambda content=content: _convert(content(), tmp_path / "net.onnx"))
 
 

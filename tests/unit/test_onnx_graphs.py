@@ -1,44 +1,40 @@
 """ONNX graphs as exporters write them, tidy or not; and those that no program can run."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph, tiny
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.ir.expressions import parts_of
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
-from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 
 VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
+
+node = helper.make_node
+Functions = Sequence[onnx.FunctionProto]
 
 
-def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], **parts: object) -> Path:
+def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], functions: Functions = (), **parts: Any) -> Path:
     """A model with one input `data` of shape (2, 3)."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
-    values = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(nodes, "graph", [data], values, **parts)  # type: ignore[arg-type]
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    graph = helper.make_graph(nodes, "graph", [data], [onnx.ValueInfoProto(name=name) for name in outputs], **parts)
+    onnx.save(helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8), path)
     return path
 
 
 def run(path: Path) -> list[np.ndarray]:
-    return outputs_of(compile_network(read_onnx(path), load_board("local")), {"data": VALUES})
-
-
-def node(operator: str, inputs: list[str], outputs: list[str], **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(operator, inputs, outputs, **attributes)
+    return computed(read_onnx(path), {"data": VALUES})
 
 
 @pytest.mark.parametrize(
@@ -187,22 +183,15 @@ def test_sparse_weights_are_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(path)[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
 
 
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
-
-
 def own(name: str, nodes: list[onnx.NodeProto], **attributes: float) -> onnx.FunctionProto:
     """A function from `x` to `y`, some of whose attributes have defaults."""
     defaults = [helper.make_attribute(key, value) for key, value in attributes.items()]
     return helper.make_function("my.own", name, ["x"], ["y"], nodes, OPSETS, attribute_protos=defaults)
 
 
-def with_functions(path: Path, functions: list[onnx.FunctionProto]) -> Path:
+def with_functions(path: Path, functions: Functions) -> Path:
     """A model that calls the first of some functions."""
-    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
-    result = helper.make_tensor_value_info("a", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node(functions[0].name, ["data"], ["a"], domain="my.own")], "graph", [data], [result])
-    onnx.save(helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8), path)
-    return path
+    return save(path, [node(functions[0].name, ["data"], ["a"], domain="my.own")], ["a"], functions)
 
 
 def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:

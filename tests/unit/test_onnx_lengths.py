@@ -1,7 +1,5 @@
 """A network that is told how much of an axis counts gives what the network for that length gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

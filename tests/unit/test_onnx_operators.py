@@ -1,7 +1,5 @@
 """Every operator, as every opset from 7 to 21 writes it, gives onnxruntime's values when it is compiled."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,13 +9,11 @@ import onnx
 import pytest
 import tvm_ffi
 from support.onnx_operators import CASES, Case
-from support.running import outputs_of
+from support.running import computed
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 
@@ -44,7 +40,7 @@ def _read(model: onnx.ModelProto, folder: Path) -> Network:
 
 
 def _compiled(network: Network, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    return outputs_of(compile_network(network, load_board("local")), {s.name: inputs[s.name] for s in network.inputs})
+    return computed(network, {s.name: inputs[s.name] for s in network.inputs})
 
 
 def _compare(found: list[np.ndarray], wanted: list[np.ndarray], opset: int) -> None:

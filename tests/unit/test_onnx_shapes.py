@@ -1,16 +1,15 @@
 """ONNX graphs that compute their shapes, and those whose branches and widths an input decides that the user fixes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
-from support.commands import output_of
+from support.commands import output_of, refusal
 
 from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, ModelError
@@ -21,8 +20,6 @@ from edgedeploy.frontends.onnx.inputs import with_own_inputs
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
-
-Inputs = dict[str, tuple[int, list[int | str]]]
 
 DATA = np.linspace(-2, 2, 2 * 3 * 5, dtype=np.float32).reshape(1, 2, 3, 5)
 
@@ -39,9 +36,9 @@ def scalar(name: str, value: int) -> TensorProto:
     return numpy_helper.from_array(np.array(value, np.int64), name)
 
 
-def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], inputs: Inputs | None = None) -> onnx.ModelProto:
+def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], **inputs: tuple[int, list[Any]]) -> onnx.ModelProto:
     """A model with the input `data`, others, and the output `y`."""
-    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **(inputs or {})}
+    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **inputs}
     values = [helper.make_tensor_value_info(name, *kind) for name, kind in every.items()]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "graph", values, [output], weights)
@@ -140,8 +137,8 @@ def decided(slow: str = "Exp") -> onnx.ModelProto:
         node("Pad", ["data", "widths"], "padded"),
         node("If", ["is_fast"], "y", then_branch=branches[0], else_branch=branches[1]),
     ]
-    inputs = {"rate": (TensorProto.INT64, []), "widths": (TensorProto.INT64, ["count"])}
-    return model(nodes, [scalar("fast", 16000)], inputs)
+    integers = TensorProto.INT64
+    return model(nodes, [scalar("fast", 16000)], rate=(integers, []), widths=(integers, ["count"]))
 
 
 WIDTHS = [0, 0, 0, 1, 0, 0, 0, 2]
@@ -167,8 +164,7 @@ def test_a_branch_and_a_padding_follow_what_inputs_are_set_to(network: Path, rat
 
 
 def test_other_engines_are_given_the_network_without_the_inputs(network: Path) -> None:
-    options = ImportOptions(values={"rate": 8000, "widths": WIDTHS})
-    converted: Converted = FORMAT.convert([network], {}, options)
+    converted: Converted = FORMAT.convert([network], {}, ImportOptions(values={"rate": 8000, "widths": WIDTHS}))
     expected = np.exp(np.pad(DATA, ((0, 0), (0, 0), (0, 0), (1, 2))))
     np.testing.assert_allclose(runs(with_own_inputs(converted), data=DATA), expected, rtol=1e-5)
 
@@ -247,6 +243,4 @@ def test_the_command_line_sets_inputs(command: Command, network: Path, tmp_path:
 
 @pytest.mark.parametrize("option", ["rate", "rate=fast", "=3"])
 def test_a_value_in_another_form_is_refused(command: Command, network: Path, option: str) -> None:
-    code, _, error = command("build", str(network), "--set", option)
-    assert f"'{option}' sets no input" in error
-    assert code == InputError.exit_code
+    assert f"'{option}' sets no input" in refusal(command, InputError.exit_code, "build", network, "--set", option)

@@ -1,7 +1,5 @@
 """The ONNX project's own tests, as benchmarks/onnx_tests.py runs them and docs/operators.md states them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,8 +13,7 @@ from pathlib import Path
 
 import onnx_tests
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from conftest import ROOT
 
 
 def test_a_table_counts_outcomes_by_operator() -> None:
@@ -66,6 +63,5 @@ def test_as_many_cases_pass_as_the_page_says_and_none_is_wrong(tmp_path: Path) -
     command = [sys.executable, str(ROOT / "benchmarks" / "onnx_tests.py"), "--no-expanded", "--newest", "21"]
     subprocess.run([*command, "--json", str(file)], check=True, timeout=7000, cwd=ROOT)
     results = json.loads(file.read_text(encoding="utf-8"))
-    bad = [result for result in results if result["outcome"] in ("wrong", "untyped", "crash")]
-    assert not bad
+    assert not [result for result in results if result["outcome"] in ("wrong", "untyped", "crash")]
     assert sum(result["outcome"] == "pass" and result["onnxruntime"] for result in results) >= int(stated[1])

@@ -1,7 +1,5 @@
 """What goes wrong with OpenCL is said in typed errors, and nothing waits for ever."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -56,7 +54,6 @@ for attempt in range(10):
             break
 del output
 """
-
 
 # Sums up the times of more kernels than are kept, so that their device is waited for in between.
 SUMMED = """

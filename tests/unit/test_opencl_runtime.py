@@ -1,10 +1,8 @@
 """TVM's runtime for OpenCL, on PoCL's devices: memory, copies, kernels, streams, times."""
 
-from __future__ import annotations
-
 import ctypes
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,6 @@ __kernel void twice(__global float* to, __global const float* from) {
   to[get_global_id(0)] = 2 * from[get_global_id(0)];
 }
 """
-
-TARGET = {"kind": "opencl", "host": {"kind": "llvm"}}
 
 
 def tensor(values: Any, device: Any) -> Any:
@@ -107,7 +103,8 @@ def test_a_function_of_tvms_runs_on_each_device(opencl: Any, tmp_path: Path, ind
     first, second = (te.placeholder((4096,), name=name) for name in "ab")
     result = te.compute((4096,), lambda i: te.exp(first[i]) * second[i], name="result")
     path = tmp_path / "library.so"
-    tvm.compile(scheduled(result, first, second), target=tvm.target.Target(TARGET)).export_library(str(path))
+    target = tvm.target.Target({"kind": "opencl", "host": {"kind": "llvm"}})
+    tvm.compile(scheduled(result, first, second), target=target).export_library(str(path))
     library, device = tvm.runtime.load_module(str(path)), tvm.opencl(index)
     values = random(4096)
     given, output = tensor(values, device), tensor(np.zeros_like(values), device)
@@ -158,11 +155,8 @@ def test_threads_share_a_kernel(opencl: Any) -> None:
             if not np.array_equal(output.numpy(), 2 * values):
                 wrong.append(thread)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
 
 

@@ -1,7 +1,7 @@
 """What a profile does not say of its OpenCL device is asked of the device: this machine's, or a probed board's."""
 
-from __future__ import annotations
-
+import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import Command
+from support.commands import executable, output_of, refusal
 from support.patience import generous
+from support.profiles import write_profile
 
-from edgedeploy.base.catalog import builtin_folder
-from edgedeploy.errors import InputError
+from edgedeploy.benchmarking.engines import openvino
+from edgedeploy.errors import InputError, NoOpenCLError
 from edgedeploy.target.facts import Facts, Probed, store
 from edgedeploy.target.hosts import host_facts
 from edgedeploy.target.opencl import device as drivers
@@ -82,7 +83,6 @@ def test_the_device_is_the_one_that_the_runtime_takes() -> None:
 
 def test_the_runtime_takes_the_same_device(opencl: Any) -> None:
     first = named("", devices_here())
-    assert first is not None
     assert opencl.device_name == first.name
     assert opencl.max_threads_per_block == first.work_group
     assert opencl.multi_processor_count == first.compute_units
@@ -97,10 +97,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
 
 
 def profile(folder: Path, **stated: object) -> str:
-    path = folder / "mine.yaml"
-    fields = yaml.safe_load((builtin_folder() / "boards" / "local-opencl.yaml").read_text())
-    path.write_text(yaml.safe_dump({**fields, "devices": [{"backend": "opencl", **stated}]}))
-    return str(path)
+    return write_profile(folder, "local-opencl", devices=[{"backend": "opencl", **stated}])
 
 
 def section(board: str, **overrides: object) -> OpenCL:
@@ -157,9 +154,7 @@ def test_the_environment_overrides_the_profiles_device(
 def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, limit_s: float
 ) -> None:
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\n{does}\n")
-    program.chmod(0o755)
+    program = executable(tmp_path / "program", does)
     monkeypatch.setattr(drivers, "_program", lambda: program)
     monkeypatch.setattr(drivers, "LIST_S", limit_s)
     assert devices_here.__wrapped__() == ()
@@ -203,13 +198,85 @@ def test_a_virtual_boards_device_is_not_the_boards() -> None:
 
 @pytest.mark.slow
 def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command) -> None:
-    code, _, err = command("run", "digits", "--board", "local-opencl", "--device", "GeForce")
-    assert (code, "no OpenCL device here has 'GeForce' in its name" in err) == (21, True), err
+    err = refusal(command, 21, "run", "digits", "--board", "local-opencl", "--device", "GeForce")
+    assert "no OpenCL device here has 'GeForce' in its name" in err
     assert command("run", "digits", "--board", "local-opencl", "--device", "pthread")[0] == 0
 
 
 def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
     with pytest.raises(InputError):
         resolve("rpi4", {"device": {"name": ""}})
-    code, _, err = command("build", "digits", "--device", "Intel")
-    assert (code, "the board has no device to choose" in err) == (7, True), err
+    assert "the board has no device to choose" in refusal(command, 7, "build", "digits", "--device", "Intel")
+
+
+# `edgedeploy bench` on OpenCL boards: edgedeploy on the device, beside engines on the processor.
+
+BOARD = "local-opencl"
+QUICK = ("--against", "onnxruntime", "--json")
+
+
+@pytest.mark.slow
+def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, command: Command) -> None:
+    ours, theirs = json.loads(output_of(command, "bench", "digits", "--board", BOARD, *QUICK))["rows"]
+    assert (ours["runs"], theirs["runs"]) == (600, 600)
+    assert (ours["device"], theirs["device"]) == (opencl.device_name, "CPU")
+    assert 0 < ours["kernels"]["mean_ms"] < ours["mean_ms"]
+    assert 0 < ours["kernels"]["median_ms"] < ours["median_ms"]
+    assert ours["kernels"]["std_ms"] > 0
+    assert "kernels" not in theirs
+    assert 0 < ours["max_rel_diff"] < 1e-3
+
+
+@pytest.mark.slow
+def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command) -> None:
+    out = output_of(command, "bench", "digits", "--board", BOARD, "--runs", 12, "--against", "onnxruntime")
+    assert f"on {opencl.device_name}" in out
+    assert "12 runs of each in 10 rounds" in out
+    [titles] = [line for line in out.splitlines() if "edgedeploy kernels" in line]
+    assert titles.split() == ["model", "edgedeploy", "kernels", "edgedeploy", "onnxruntime"]
+    [line] = [line for line in out.splitlines() if line.startswith("digits") and "±" in line]
+    assert line.count("±") == 3
+
+
+@pytest.mark.slow
+def test_a_package_for_another_board_is_measured_here_on_request(opencl: Any, command: Command, tmp_path: Path) -> None:
+    elsewhere = write_profile(tmp_path, BOARD, ssh={"host": "board.invalid", "user": "nobody"})
+    out = output_of(command, "bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
+    rows = json.loads(out)["rows"]
+    assert [(row["engine"], row["device"]) for row in rows] == [
+        ("edgedeploy", opencl.device_name),
+        ("onnxruntime", "CPU"),
+    ]
+
+
+def test_this_machine_is_not_reached_over_ssh_by_that_name(command: Command) -> None:
+    assert "this machine" in refusal(command, 7, "push", "digits", "--board", "rpi4", "--host", "local")
+
+
+@pytest.mark.skipif(not openvino.ENGINE.installed(), reason="OpenVINO is not installed")
+@pytest.mark.slow
+def test_openvino_takes_the_processor_where_it_knows_no_graphics_processor(opencl: Any, command: Command) -> None:
+    import openvino as library
+
+    if any(name.startswith("GPU") for name in library.Core().available_devices):
+        pytest.skip("OpenVINO has a graphics processor here")
+    arguments = ("--board", BOARD, "--runs", 5, "--against", "openvino", "--json")
+    out = output_of(command, "bench", "digits", *arguments)
+    assert [row["device"] for row in json.loads(out)["rows"]] == [opencl.device_name, "CPU"]
+
+
+@pytest.mark.quick("no device")
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [({"OCL_ICD_VENDORS": os.devnull}, "OpenCL"), ({"POCL_DEVICES": ""}, "device")],
+    ids=["no driver", "no device"],
+)
+def test_a_device_that_went_away_after_the_build_is_named(
+    opencl: Any, command: Command, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    assert command("build", "digits", "--board", BOARD)[0] == 0
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 5, "--against", "onnxruntime")
+    assert (code, message in err) == (NoOpenCLError.exit_code, True), err
+    assert not out

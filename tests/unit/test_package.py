@@ -1,7 +1,5 @@
 """Package archives: reproducible when written, and never trusted when read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -57,7 +55,13 @@ def test_names_no_owner_and_no_time(sound: Path) -> None:
     assert {(member.mtime, member.uid, member.gid, member.uname) for member in members} == {(0, 0, 0, "")}
 
 
-Tamper = Callable[[tarfile.TarFile], None]
+def assert_unsound(path: Path, command: Command, what: str) -> None:
+    """Neither the function nor the command takes a file for a package, and nothing of it is shown."""
+    with pytest.raises(PackageError, match="not a sound package"):
+        read_package(path)
+    code, out, err = command("package", what, path)
+    assert (code, out) == (8, "")
+    assert "not a sound package" in err
 
 
 def add_all(archive: tarfile.TarFile, contents: dict[str, bytes] = CONTENTS) -> None:
@@ -66,7 +70,7 @@ def add_all(archive: tarfile.TarFile, contents: dict[str, bytes] = CONTENTS) -> 
         add(archive, name, content)
 
 
-HOSTILE: dict[str, Tamper] = {
+HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "an absolute name": lambda archive: (add_all(archive), add(archive, "/etc/passwd", b"x"))[1],
     "a name that climbs out": lambda archive: (add_all(archive), add(archive, "../escape", b"x"))[1],
     "a symbolic link": lambda archive: (add_all(archive), add(archive, "model.so", kind=tarfile.SYMTYPE))[1],
@@ -92,11 +96,7 @@ def test_refuses_an_archive_with(what: str, tmp_path: Path, command: Command) ->
     path = tmp_path / "net.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         HOSTILE[what](archive)
-    with pytest.raises(PackageError, match="not a sound package"):
-        read_package(path)
-    code, out, err = command("package", "verify", path)
-    assert (code, out) == (8, "")
-    assert "not a sound package" in err
+    assert_unsound(path, command, "verify")
 
 
 def claiming(sizes: dict[str, int]) -> bytes:
@@ -211,11 +211,7 @@ def test_refuses_a_truncated_file(share: float, sound: Path) -> None:
 def test_refuses_what_is_no_archive_and_shows_nothing_of_it(content: bytes, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "net.tar.gz"
     path.write_bytes(content)
-    with pytest.raises(PackageError):
-        read_package(path)
-    code, out, err = command("package", "show", path)
-    assert (code, out) == (8, "")
-    assert "not a sound package" in err
+    assert_unsound(path, command, "show")
 
 
 @pytest.mark.parametrize("what", UNSOUND)

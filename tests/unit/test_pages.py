@@ -1,7 +1,5 @@
 """Pages for users: commands do what they show, messages are the code's, figures those that were measured."""
 
-from __future__ import annotations
-
 import html
 import os
 import re
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 import readme_chart
 from conftest import ROOT, Command
-from support.pages import follow
+from support.pages import BOARD, follow, lay_out, run, snippets
 
 from edgedeploy.base.text import significant
 from edgedeploy.frontends.formats import formats
@@ -156,3 +154,27 @@ def test_the_site_has_every_page_and_no_link_that_leads_nowhere(tmp_path: Path) 
     for page in (tmp_path / "site").rglob("*.html"):  # it is read without a network
         loaded = re.findall(r'<(?:script|link)[^>]* (?:src|href)="(https?:[^"]*)"', page.read_text(encoding="utf-8"))
         assert loaded == [], page
+
+
+# The page of the API.
+
+API = ROOT / "docs" / "api.md"
+
+
+@pytest.mark.compiles
+def test_the_page_of_the_api_runs_from_top_to_bottom(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    names = lay_out(Path.cwd(), ROOT / "models")
+    run(API, [part for part in snippets(API) if BOARD not in part[1]], names)
+    assert "\n3 0.99" in capsys.readouterr().out
+    assert Path("seen.png").is_file()
+    assert {"small.tar.gz", "net-int8.onnx"} <= {path.name for path in Path.cwd().iterdir()}
+
+
+def test_the_page_names_all_that_is_public() -> None:
+    import edgedeploy as ed
+
+    text = API.read_text(encoding="utf-8")
+    reference = set(re.findall(r"^::: edgedeploy\.(\w+)$", text, re.MULTILINE))
+    assert reference | {"EdgedeployError", "Progress", "__version__"} == set(ed.__all__)
+    assert "ed.EdgedeployError" in text
+    assert "ed.Progress" in text

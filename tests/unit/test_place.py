@@ -1,7 +1,5 @@
 """Scripts and programs on this machine, run as they are on a board."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What other packages add by entry points: it works, and what does not is named and left out."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,8 +17,6 @@ from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.vision.decoder import kind_of
 from edgedeploy.vision.decoders.yolo import Yolo
-
-EXAMPLE = ROOT / "examples" / "plugin"
 
 NUMBERS: Group[int] = Group("tests.numbers", "number", "int", lambda given: str(given) if type(given) is int else None)
 
@@ -107,7 +103,7 @@ def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_example_adds_a_format_a_decoder_an_engine_and_a_demo(command: Command, tmp_path: Path) -> None:
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(EXAMPLE)]
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(ROOT / "examples/plugin")]
     subprocess.run(pip, check=True, timeout=120)
     ask = """
 import json

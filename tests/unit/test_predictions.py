@@ -1,21 +1,21 @@
 """What `edgedeploy predict` reads, samples and sums up, on records that are made by hand; and what it refuses."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import executable, output_of, refusal
 
-from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.errors import InputError, OutputError, UnsupportedError
 from edgedeploy.predicting.mca import Llvm, Products, plain, products
+from edgedeploy.predicting.peers import Key, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Cycles, Executed, executed, miss_costs, priced
 from edgedeploy.predicting.record import (
     FEWEST,
@@ -32,8 +32,8 @@ from edgedeploy.predicting.record import (
     read_record,
     windows,
 )
-from edgedeploy.predicting.tools import NATIVE, recorder, recording_emulator
-from edgedeploy.target.board import load_board
+from edgedeploy.predicting.tools import NATIVE, Means, recorder, recording_emulator
+from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.toolchain import c_compiler, link_shared, run_tool
 
 NOP = bytes.fromhex("1f2003d5")
@@ -176,7 +176,6 @@ def test_cycles_are_those_of_llvms_model(llvm: Llvm) -> None:
 def test_cycles_are_summed_up_by_function(llvm: Llvm) -> None:
     board = load_board("rpi4")
     core = board.core_model
-    assert core is not None
     fmla = bytes.fromhex("20cc224e")
     counts = (100, 10, 7, *[0] * (len(MISSES) - 4), 3)
     body, other = Block(0x100, fmla * 40, counts), Block(0x200, NOP * 10)
@@ -200,7 +199,6 @@ def test_cycles_are_summed_up_by_function(llvm: Llvm) -> None:
 def test_costs_have_the_names_of_what_is_counted() -> None:
     for name, levels in (("rpi4", ("l2", "memory")), ("rpi5", ("l2", "l3", "memory"))):
         core = load_board(name).core_model
-        assert core is not None
         assert set(miss_costs(core)) == {each for each in MISSES if each.startswith(levels)}
 
 
@@ -214,11 +212,8 @@ def test_boards_without_a_confirmed_model_are_refused(command: Command) -> None:
 
 def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm: Llvm) -> None:
     """Independent multiply-adds of four floats: the core starts one in a cycle, in either state."""
-    code, _, err = command("predict", "digits", "--board", "rpi-armhf")
-    assert (code, "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats" in err) == (
-        UnsupportedError.exit_code,
-        True,
-    ), err
+    err = refusal(command, UnsupportedError.exit_code, "predict", "digits", "--board", "rpi-armhf")
+    assert "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats" in err
     options = [llvm.mca, "-mcpu=cortex-a72", "-iterations=100", "-instruction-info=0", "-resource-pressure=0"]
     cycles = {}
     for triple, features, line in (
@@ -234,8 +229,8 @@ def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm:
 
 
 def test_more_threads_than_the_board_has_cores_are_refused(command: Command) -> None:
-    code, _, err = command("predict", "digits", "--board", "rpi4", "--threads", "5")
-    assert (code, "rpi4 has 4 cores, too few for 5 threads" in err) == (InputError.exit_code, True), err
+    err = refusal(command, InputError.exit_code, "predict", "digits", "--board", "rpi4", "--threads", "5")
+    assert "rpi4 has 4 cores, too few for 5 threads" in err
 
 
 def function(name: str = "conv", core: float = 1e6, ends: int = 0, **misses: float) -> Executed:
@@ -244,7 +239,6 @@ def function(name: str = "conv", core: float = 1e6, ends: int = 0, **misses: flo
 
 def cycles_of(executed: Executed, threads: int, board: str = "rpi4") -> Cycles:
     profile = load_board(board)
-    assert profile.core_model
     return priced([executed], profile, profile.core_model, threads).cycles
 
 
@@ -278,7 +272,6 @@ def test_the_runtime_has_one_thread() -> None:
 
 def test_threads_have_the_peak_of_all_their_cores() -> None:
     board = load_board("rpi4")
-    assert board.core_model
     alone, together = (priced([function()], board, board.core_model, threads) for threads in (1, 4))
     assert together.of_peak == alone.of_peak == 0.5
     assert (alone.error, together.error) == (0.12, 0.25)
@@ -292,20 +285,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
 @pytest.mark.parametrize("version", ["14.0.6", "16.0.6", "18.1.8"])
 def test_models_that_take_an_a76_for_an_a57_are_refused(programs: Path, version: str) -> None:
     for name in ("llvm-mca", "llvm-mc"):
-        put(programs, name, f"echo Debian LLVM version {version}")
+        executable(programs / name, f"echo Debian LLVM version {version}")
     with pytest.raises(UnsupportedError, match=f"llvm-mca is {version}; before 19") as refused:
         Llvm.found()
     assert refused.value.hints == ("apt-get install llvm-19",)
     for name in ("llvm-mca-19", "llvm-mc-19"):
-        put(programs, name, "echo Debian LLVM version 19.1.7")
+        executable(programs / name, "echo Debian LLVM version 19.1.7")
     assert Llvm.found().version == "19.1.7"
 
 
@@ -319,14 +307,14 @@ def test_models_that_take_an_a76_for_an_a57_are_refused(programs: Path, version:
 )
 def test_emulators_that_do_not_take_the_recorder_are_refused(programs: Path, said: str | None, why: str) -> None:
     if said:
-        put(programs, "qemu-aarch64", said)
+        executable(programs / "qemu-aarch64", said)
     with pytest.raises(UnsupportedError, match=why) as refused:
         recording_emulator(load_board("rpi4"))
     assert "qemu-user" in refused.value.hints[0]
 
 
 def test_an_emulator_that_takes_it_is_found(programs: Path) -> None:
-    put(programs, "qemu-aarch64", "echo qemu-aarch64 version 7.2.9 -plugin")
+    executable(programs / "qemu-aarch64", "echo qemu-aarch64 version 7.2.9 -plugin")
     assert recording_emulator(load_board("rpi4")) == str(programs / "qemu-aarch64")
 
 
@@ -353,7 +341,6 @@ def test_help_names_the_command(command: Command) -> None:
 
 
 # The recorder's model of the data caches, in C, against one in Python that is written for plainness.
-
 
 PROGRAM = Path(__file__).parents[1] / "support" / "cache_program.c"
 # Bytes and ways of each level; nothing is a level that there is not.
@@ -384,7 +371,6 @@ class Level:
 def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict[str, int]:
     """What the accesses miss, by the rules that native/caches.h states."""
     l1, l2, l3 = (Level(*size) if size[0] else None for size in sizes)
-    assert l1 is not None
     counts = dict.fromkeys(MISSES, 0)
     last: dict[int, int] = {}
     strides: dict[int, int] = {}
@@ -476,3 +462,96 @@ def test_what_is_written_goes_back_to_memory_once(model: ctypes.CDLL) -> None:
 def test_a_cache_without_room_for_a_line_is_refused(model: ctypes.CDLL) -> None:
     with pytest.raises(AssertionError):
         counted(model, ((64, 2), (0, 0), (0, 0)), [(0, 64, False)])
+
+
+# What other engines execute is kept by all that it depends on; what waiting for memory costs comes later.
+
+
+KEY = Key("ncnn", "1.0", "network", "cortex-a72", "1, LLVM 19.1.7")
+EXECUTED = Executed("libncnn.so", 0, 1000, 500.0, 2.5, 3, 400, 0, dict.fromkeys(MISSES, 2.0))
+RESULT = PeerResult(KEY, "mobilenet", "0" * 64, (EXECUTED,), 1e-6)
+
+
+def test_what_was_added_is_found_by_a_later_run(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "results.jsonl"
+    PeerResults(path).add(RESULT)
+    unable = PeerResult(replace(KEY, engine="mnn"), "mobilenet", "1" * 64, left_out="its converter ended with code 1")
+    PeerResults(path).add(unable)
+    later = PeerResults(path)
+    assert later.find(KEY) == RESULT
+    assert later.find(unable.key) == unable
+
+
+@pytest.mark.parametrize("field", ["engine", "version", "network", "core", "predictor"])
+def test_what_depends_on_something_else_is_not_found(tmp_path: Path, field: str) -> None:
+    results = PeerResults(tmp_path / "results.jsonl")
+    results.add(RESULT)
+    assert results.find(replace(KEY, **{field: "another"})) is None
+
+
+def test_a_line_that_was_cut_off_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    PeerResults(path).add(RESULT)
+    whole = path.read_text()
+    path.write_text(whole + whole[: len(whole) // 2])
+    assert PeerResults(path).find(KEY) == RESULT
+    PeerResults(path).add(replace(RESULT, key=replace(KEY, engine="mnn")))
+    assert PeerResults(path).find(replace(KEY, engine="mnn"))
+
+
+def test_tidying_keeps_the_newest_of_each(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    results = PeerResults(path)
+    newer = replace(RESULT, key=replace(KEY, version="2.0"))
+    other = replace(RESULT, key=replace(KEY, core="cortex-a76"))
+    for each in (RESULT, newer, other):
+        results.add(each)
+    results.tidy()
+    assert len(path.read_text().splitlines()) == 2
+    later = PeerResults(path)
+    assert [later.find(each.key) for each in (RESULT, newer, other)] == [None, newer, other]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        PeerResults(tmp_path / "file" / "results.jsonl").add(RESULT)
+
+
+def test_costs_of_memory_are_the_profiles_of_today(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    PeerResults(path).add(RESULT)
+    result = PeerResults(path).find(KEY)
+    board = load_board("rpi4")
+    cheap, dear = (
+        priced(result.executed, board, board.core_model.model_copy(update={"memory": memory})).cycles
+        for memory in (board.core_model.memory, board.core_model.memory.model_copy(update={"foreseen": 99}))
+    )
+    assert cheap.core == dear.core == EXECUTED.core
+    assert dear.memory - cheap.memory == pytest.approx(2 * (99 - board.core_model.memory.foreseen))
+
+
+def key_of(file: Path, inputs: dict[str, np.ndarray], board: Board, version: str = "1.0", llvm: str = "19.1.7") -> Key:
+    assert board.core_model
+    return Key.of("ncnn", version, file, inputs, board, Means(board.core_model, Llvm("mca", "mc", llvm)))
+
+
+def test_a_key_changes_with_all_that_a_result_depends_on(tmp_path: Path) -> None:
+    file, other = tmp_path / "net.onnx", tmp_path / "other.onnx"
+    file.write_bytes(b"network")
+    other.write_bytes(b"network of other weights")
+    inputs = {"data": np.zeros((1, 3), np.float32)}
+    rpi4, rpi5 = load_board("rpi4"), load_board("rpi5")
+    small = rpi4.model_copy(update={"cache": rpi4.cache.model_copy(update={"l2_kib": 512})})
+    keys = [
+        key_of(file, inputs, rpi4),
+        key_of(other, inputs, rpi4),
+        key_of(file, {"data": np.ones((1, 3), np.float32)}, rpi4),
+        key_of(file, {"data": np.zeros((3, 1), np.float32)}, rpi4),
+        key_of(file, inputs, rpi5),
+        key_of(file, inputs, small),
+        key_of(file, inputs, rpi4, version="1.1"),
+        key_of(file, inputs, rpi4, llvm="20.1.0"),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert keys[0] == key_of(file, dict(inputs), load_board("rpi4"))

@@ -1,7 +1,5 @@
 """The command line as a process: whatever its caller gives it, it ends with a documented exit code and no traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -160,13 +158,10 @@ def patched(program: str, folder: Path, *options: str) -> subprocess.CompletedPr
     return done
 
 
-SEGFAULT = "ctypes.string_at(0)"
-
-
 @pytest.mark.parametrize(
     ("end", "code", "reason"),
     [
-        (SEGFAULT, CompileError.exit_code, "it was ended by SIGSEGV, in pass remove-channels"),
+        ("ctypes.string_at(0)", CompileError.exit_code, "it was ended by SIGSEGV, in pass remove-channels"),
         *slow(
             ("os.abort()", CompileError.exit_code, "it was ended by SIGABRT"),
             ("os._exit(1)", CompileError.exit_code, "it ended with code 1"),

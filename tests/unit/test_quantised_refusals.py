@@ -1,7 +1,5 @@
 """What is refused of quantised files: every refusal, by format, each of which names one operator of the file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
 
 DECONVOLUTION, FULLY_CONNECTED = 6, 11
-MICROSOFT = "com.microsoft"
 DENSE, FILTER = ("FullyConnected", "here"), ("Convolution", "here")
 
 
@@ -46,7 +43,7 @@ def onnx_over_four_axes(folder: Path) -> Path:
 
 def onnx_of_another_domain(folder: Path) -> Path:
     graph = Graph()
-    made = graph.node("QAttention", graph.input("data", [1, 2, 4]), domain=MICROSOFT, num_heads=1)
+    made = graph.node("QAttention", graph.input("data", [1, 2, 4]), domain="com.microsoft", num_heads=1)
     return of_onnx(folder, graph, made)
 
 

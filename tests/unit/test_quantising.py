@@ -1,7 +1,5 @@
 """Quantised networks: what their tensors are, and which of their layers stay in float."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -96,7 +94,6 @@ def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> 
     _, weight_scale, _ = integers_of(made.model, conv.input[1])
     values, scale, zero = integers_of(made.model, conv.input[2])
     data = scale_of(made.model, "data")
-    assert data is not None
     assert (values.dtype, zero.dtype) == (np.int32, np.int32)
     np.testing.assert_allclose(scale, data[0] * weight_scale, rtol=1e-6)
     np.testing.assert_allclose(values * scale, wanted, atol=float(scale.max()))
@@ -113,12 +110,9 @@ def test_activations_are_bytes_over_the_range_of_the_samples(made: Made, tmp_pat
         low, high = (limit([values[index] for values in found]) for limit in (np.min, np.max))
         low, high = min(low, 0), max(high, 0)
         quantised = scale_of(made.model, name)
-        assert quantised is not None, name
         assert quantised[0] == pytest.approx((high - low) / 255, rel=1e-4)
         assert quantised[1] == round(-low / quantised[0])
-    relu = scale_of(made.model, names[0])
-    assert relu is not None
-    assert relu[1] == 0
+    assert scale_of(made.model, names[0])[1] == 0
 
 
 def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
@@ -128,9 +122,7 @@ def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
     assert [node.op_type for node in layers] == operators.split()
     for node in layers:
         for name in node.input:
-            before = producer(made.model, name)
-            assert before is not None
-            assert before.op_type == "DequantizeLinear", (node.name, name)
+            assert producer(made.model, name).op_type == "DequantizeLinear", (node.name, name)
         assert scale_of(made.model, node.output[0]), node.name
 
 
@@ -177,9 +169,7 @@ def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None
     np.savez(inputs / "a.npz", data=values)
     scales = {}
     for method in ("minmax", "percentile"):
-        quantised = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")
-        assert quantised is not None
-        scales[method] = quantised[0]
+        scales[method] = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")[0]
     assert scales["minmax"] == pytest.approx(1001 / 255, rel=1e-3)
     assert scales["percentile"] < scales["minmax"] / 1.5
 
@@ -229,9 +219,7 @@ def test_the_layers_that_hurt_most_stay_in_float_until_the_loss_is_small(tmp_pat
     path, wide = unruly(tmp_path / "net.onnx")
     without = made_of(path, samples)
     result = made_of(path, samples, max_loss=0.01)
-    assert without.record.loss is not None
     assert without.record.loss > 0.1
-    assert result.record.loss is not None
     assert result.record.loss <= 0.01
     assert wide in {layer.name for layer in result.kept}
     assert 0 < len(result.kept) < result.layers

@@ -1,14 +1,12 @@
 """`edgedeploy records`, as a user calls it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import output_of, refusal
 from support.tuning_records import LARGER, PRODUCT, SMALLER, START, content_of, files_of, filled, header, started, trial
 
 from edgedeploy.cli.records import complete_records
@@ -18,7 +16,6 @@ from edgedeploy.records.header import DATABASE, default_folder
 
 @pytest.fixture
 def rpi4(command: Command) -> Path:
-    """Records of a Raspberry Pi 4 in their default folder."""
     folder = filled(default_folder("rpi4"))
     with Records.open(folder, header()) as records:
         records.note(started(model="mobilenet", hosts=["pi@a", "pi@b"], seed=3))
@@ -71,8 +68,7 @@ def test_show_tells_whose_they_are_and_each_task(command: Command, rpi4: Path) -
 @pytest.mark.parametrize("task", ["product", "start of its hash"])
 def test_show_tells_each_trial_of_a_task(command: Command, rpi4: Path, task: str) -> None:
     task = PRODUCT[:6] if task != "product" else task
-    code, out, _ = command("records", "show", "rpi4", "--task", task)
-    assert code == 0
+    out = output_of(command, "records", "show", "rpi4", "--task", task)
     assert [row[0] for row in rows(out)] == ["trial", "0", "1", "2", "3"]
     assert "build: no code" in out
     assert '"tile": [1, 4]' in out
@@ -83,10 +79,8 @@ def test_show_tells_each_trial_of_a_task(command: Command, rpi4: Path, task: str
 def test_show_of_an_unknown_task_or_board_is_an_error(command: Command, rpi4: Path) -> None:
     assert command("records", "show", "rpi4", "--task", "nothing")[0] == 4
     assert command("records", "show", "rpi4", "--task", "")[0] == 4
-    code, _, err = command("records", "show", "rpi5")
-    assert (code, "there are some of rpi4" in err) == (4, True), err
-    code, _, err = command("records", "show", ".")
-    assert (code, "holds no tuning records" in err) == (20, True), err
+    assert "there are some of rpi4" in refusal(command, 4, "records", "show", "rpi5")
+    assert "holds no tuning records" in refusal(command, 20, "records", "show", ".")
 
 
 def test_best_shows_what_builds_use(command: Command, rpi4: Path) -> None:
@@ -134,8 +128,7 @@ def test_what_is_done_with_records_is_told_as_json(command: Command, rpi4: Path,
 def test_hostile_files_have_their_code(command: Command, rpi4: Path, tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "bad").write_bytes(content)
     before = files_of(rpi4)
-    code, _, err = command("records", "import", tmp_path / "bad")
-    assert (code, why in err) == (20, True), err
+    assert why in refusal(command, 20, "records", "import", tmp_path / "bad")
     assert files_of(rpi4) == before
 
 

@@ -1,7 +1,5 @@
 """Tuning records on the move: nothing is lost, nothing is there twice, and hostile files change nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """LSTM, GRU and RNN of ONNX give onnxruntime's values when they are compiled."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.networks import Graph
-from support.running import outputs_of
+from support.networks import Graph, unrolled_lstm
+from support.running import computed, outputs_of
 
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
+from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
@@ -83,8 +82,7 @@ def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nda
 def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
     onnx.save(model, folder / "net.onnx")
     read = read_onnx(folder / "net.onnx")
-    given = {spec.name: inputs[spec.name] for spec in read.inputs}
-    return outputs_of(compile_network(read, load_board("local")), given)
+    return computed(read, {spec.name: inputs[spec.name] for spec in read.inputs})
 
 
 def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
@@ -208,9 +206,8 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     del model.graph.value_info[:]
     onnx.save(model, tmp_path / "net.onnx")
-    with pytest.raises(ModelError) as raised:
+    with pytest.raises(ModelError, match=message):
         read_onnx(tmp_path / "net.onnx")
-    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
@@ -260,3 +257,61 @@ def test_packed_weights_lie_in_the_order_in_which_tiles_read_them() -> None:
 )
 def test_what_whole_vectors_leave_over_is_done_by_shorter_ones(width: int, found: list[tuple[int, int]]) -> None:
     assert vectors(width, 8) == found
+
+
+# LSTMs that a file has step by step run as loops.
+
+STEPS, FEATURES, HIDDEN = 5, 6, 8
+
+
+def unrolled_in(graph: Graph, batch: int, **others: int) -> tuple[list[str], list[str]]:
+    shape = STEPS, batch, FEATURES
+    return unrolled_lstm(graph, graph.input("data", [*shape]), shape, HIDDEN, **others)
+
+
+def templates(graph: Graph, path: Path, *outputs: str) -> list[str | None]:
+    """Of all functions, once their results were compared with onnxruntime's."""
+    graph.save(path, *outputs)
+    network = read_onnx(path)
+    compiled = compile_network(network, load_board("local"))
+    shape = [int(size) for size in network.inputs[0].shape]
+    data = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    session = cpu_session(path)
+    for found, wanted in zip(outputs_of(compiled, {"data": data}), session.run(None, {"data": data}), strict=True):
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(found, wanted, atol=2e-6)
+    return [record["template"] for record in functions(compiled)]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("batch", [1, 3])
+def test_an_unrolled_lstm_is_one_loop(tmp_path: Path, batch: int) -> None:
+    graph = Graph()
+    states, cells = unrolled_in(graph, batch)
+    every = graph.node("Concat", *states, axis=0)
+    found = templates(graph, tmp_path / "net.onnx", every, states[-1], cells[-1], states[2])
+    assert found.count("recurrence") == 1
+    assert found.count("matmul") == 1
+
+
+@pytest.mark.compiles
+def test_states_behind_a_constant_are_concatenated_with_it(tmp_path: Path) -> None:
+    graph = Graph()
+    states, _ = unrolled_in(graph, 1)
+    every = graph.node("Concat", graph.normal(1, 1, HIDDEN), *states, axis=0)
+    assert "recurrence" in templates(graph, tmp_path / "net.onnx", every)
+
+
+@pytest.mark.compiles
+def test_cells_in_between_are_computed_beside_the_loop(tmp_path: Path) -> None:
+    graph = Graph()
+    states, cells = unrolled_in(graph, 2)
+    assert "recurrence" in templates(graph, tmp_path / "net.onnx", states[-1], cells[1])
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("case", [{"odd_step": 3}, {"count": STEPS - 1}], ids=["other weights", "a part of the steps"])
+def test_what_is_no_lstm_over_all_steps_stays_as_it_was(tmp_path: Path, case: dict[str, int]) -> None:
+    graph = Graph()
+    states, _ = unrolled_in(graph, 1, **case)
+    assert "recurrence" not in templates(graph, tmp_path / "net.onnx", states[-1])

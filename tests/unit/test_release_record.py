@@ -1,16 +1,14 @@
 """What was in use on a board is known from its record, wherever a step was cut off, and in whatever shell it ran."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.commands import executable
 
 from edgedeploy.errors import ReleaseError
 from edgedeploy.release import steps
@@ -32,7 +30,6 @@ def record(*events: tuple[str, str], current: str | None) -> Record:
 
 
 ALL = (A, B, C, D)
-
 
 BACK: dict[str, Any] = {
     "nothing": ([], None, None),
@@ -191,14 +188,13 @@ def test_a_record_does_not_grow_for_ever(board: Shell) -> None:
 # The programs that the steps call; the shell's own commands cannot be cut off from it.
 CALLED = ("ln", "mv", "rm", "sync", "tail", "find", "rmdir")
 
-CUT = """#!/bin/sh
+CUT = """
 count=$(($(cat {folder}/count) + 1))
 echo $count >{folder}/count
 {program} "$@"
 code=$?
 [ $count != {number} ] || kill -9 $PPID
-exit $code
-"""
+exit $code"""
 
 
 def test_a_switch_that_is_cut_off_anywhere_leaves_a_sound_record(tmp_path: Path) -> None:
@@ -211,9 +207,7 @@ def test_a_switch_that_is_cut_off_anywhere_leaves_a_sound_record(tmp_path: Path)
         programs.mkdir()
         (programs / "count").write_text("0")
         for name in CALLED:
-            program = programs / name
-            program.write_text(CUT.format(folder=programs, number=number, program=shutil.which(name)))
-            program.chmod(stat.S_IRWXU)
+            executable(programs / name, CUT.format(folder=programs, number=number, program=shutil.which(name)))
         board.programs = programs
         try:
             board.switch(B, back=A)

@@ -1,7 +1,5 @@
 """Charts and pages in general: reproducible, quiet, and no text becomes markup."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Feature maps that are enlarged at the end of a network are interpolated along one axis after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import TensorProto

@@ -1,7 +1,5 @@
 """Rounding errors: estimated as they are measured, and kept within a limit by forms that round less."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trackers: started, asked, ended; what does not answer as one is said to, in time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -10,17 +8,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import cast
 
 import pytest
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
-from support.patience import becomes, generous
+from support.patience import becomes, beside, generous
 from support.rpc_clients import TRACKER_MAGIC, device
 
-from edgedeploy.errors import InputError, RpcError
+from edgedeploy.errors import InputError, NoTrackerError, RpcError
+from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker
+from edgedeploy.tuning import measuring
+from edgedeploy.tuning.building import Batch, Entry
+from edgedeploy.tuning.measuring import Farm, Measurer
+from edgedeploy.tuning.remote import Begun, Done
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
@@ -81,19 +86,13 @@ def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoi
 
 
 def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
-    def register() -> None:
+    def register(done: threading.Event) -> None:
         time.sleep(1)
         with device(running, "late", 7006, "1"):
             done.wait(generous(20))
 
-    done = threading.Event()
-    thread = threading.Thread(target=register)
-    thread.start()
-    try:
+    with beside(register):
         assert require_device(running, "late", 15).total == 1
-    finally:
-        done.set()
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -113,24 +112,17 @@ def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
 )
 @pytest.mark.parametrize("stays", [True, False], ids=["silent after", "closes after"])
 def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> None:
-    def serve() -> None:
+    def serve(done: threading.Event) -> None:
         stream, _ = listener.accept()
         with stream, suppress(OSError):  # who asked may have turned away already
             stream.sendall(answer)
             stream.shutdown(socket.SHUT_WR) if not stays else None
             done.wait(generous(20))
 
-    done = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with socket.create_server(("127.0.0.1", 0)) as listener, beside(serve):
         began = time.monotonic()
-        try:
-            with pytest.raises(RpcError, match="no tracker answers"):
-                summary(Endpoint(*listener.getsockname()), 1)
-        finally:
-            done.set()
-            thread.join()
+        with pytest.raises(RpcError, match="no tracker answers"):
+            summary(Endpoint(*listener.getsockname()), 1)
     assert time.monotonic() - began < generous(5)
 
 
@@ -158,9 +150,7 @@ def test_an_address_that_is_not_of_this_machine_is_said() -> None:
 def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
     notebook = Notebook()
     with tracker(progress=notebook) as endpoint:
-        process = owner(sockets()[endpoint.host, endpoint.port])
-        assert process is not None
-        os.kill(process, signal.SIGKILL)
+        os.kill(owner(sockets()[endpoint.host, endpoint.port]), signal.SIGKILL)
         assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port))
         assert summary(endpoint) == {}
@@ -179,7 +169,6 @@ with tracker() as endpoint:
 
 def test_a_tracker_does_not_outlive_who_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         port = int(holder.stdout.readline())
         assert listening(port)
         holder.kill()
@@ -196,3 +185,104 @@ def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not an address"):
         Endpoint.parse(text)
+
+
+# Measuring when the tracker goes away: it is started again, and no board is to blame.
+
+
+BATCH = Batch([Entry("sum", (), library=Path(__file__)), Entry("product", (), library=Path(__file__))])
+
+
+def session(device: Endpoint, secret: str, jobs: Sequence[Entry], *rest: object) -> Iterator[Begun | Done]:
+    """A session on a device where nothing takes any time; runs in the measurer's worker."""
+    for index in range(len(jobs)):
+        yield Begun(index)
+        yield Done(index, (0.001,))
+
+
+class Board:
+    name, port = "board", 7001
+
+    def __init__(self) -> None:
+        self.revived = 0
+
+    def revive(self, deadline_s: float) -> None:
+        self.revived += 1
+
+    def run(self, script: str) -> str:
+        return ""
+
+
+@pytest.fixture
+def measuring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "session", session)
+    monkeypatch.setattr(measuring, "_prepare", os.getpid)
+
+
+@contextmanager
+def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
+    """A tracker with a device for two sessions, which is not there before `wait_s` seconds are over."""
+
+    def serve(done: threading.Event) -> None:
+        time.sleep(wait_s)
+        with ExitStack() as stack:
+            stack.enter_context(tracker(endpoint.port))
+            for number in range(2):
+                stack.enter_context(device(endpoint, "k", Board.port, f"secret-{number}"))
+            done.wait(60)
+
+    with beside(serve):
+        yield
+
+
+def free_endpoint() -> Endpoint:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return Endpoint(*listener.getsockname())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measuring_at_once")
+def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None:
+    board, endpoint = Board(), free_endpoint()
+    with Measurer(endpoint, "k") as measurer:
+        measurer.start()
+        farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", told := Notebook())
+        with begun_late(endpoint, 1):
+            outcomes = farm.measure(BATCH)
+            turns = farm.measure(BATCH, rounds=3)
+    assert list(told.counts.values()) == [(2, 2), (6, 6)]
+    assert [len(outcome.seconds) for outcome in turns] == [3, 3]
+    assert [outcome.seconds for outcome in outcomes] == [[0.001]] * 2
+    assert [outcome.device for outcome in outcomes] == [board.name] * 2
+    assert board.revived == 0
+
+
+@pytest.mark.usefixtures("measuring_at_once")
+def test_a_tracker_that_stays_away_is_named_and_not_the_board() -> None:
+    board = Board()
+    with Measurer(Endpoint("127.0.0.1", 9), "k", tracker_s=1) as measurer:
+        farm = Farm([cast(BoardServer, board)], measurer, Endpoint("127.0.0.1", 9), "k", Notebook())
+        with pytest.raises(NoTrackerError, match="no tracker answers") as lost:
+            farm.measure(BATCH)
+    assert board.revived == 0
+    assert not any("power" in hint for hint in lost.value.hints)
+
+
+def test_a_run_that_begins_waits_for_its_tracker_too() -> None:
+    endpoint = free_endpoint()
+    with begun_late(endpoint, 1):
+        assert require_device(endpoint, "k", 30, patient=True).total
+    with pytest.raises(NoTrackerError):
+        require_device(endpoint, "k", 30)
+
+
+@pytest.mark.slow
+def test_a_tracker_is_started_again_however_often_it_ends() -> None:
+    notebook = Notebook()
+    with tracker(progress=notebook) as endpoint:
+        for _ in range(7):
+            assert becomes(lambda: listening(endpoint.port), 30)
+            os.kill(owner(sockets()[endpoint.host, endpoint.port]), 9)
+            assert becomes(lambda: not listening(endpoint.port))
+        assert becomes(lambda: listening(endpoint.port), 30)
+    assert sum("started again" in line for line in notebook.lines) == 7

@@ -1,7 +1,5 @@
 """`run --profile`: the time of each function, beside what it does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -53,7 +51,6 @@ def test_each_function_is_printed_with_its_share_of_the_time_and_what_it_does(co
 def test_the_share_of_the_peak_is_that_of_all_cores_at_the_clock_of_the_profile() -> None:
     board = load_board("rpi4")  # 4 products of floats in a cycle, at 1800 MHz
     core = board.core_model
-    assert core is not None
     times = {"conv_scheduled": [9.0, 1.0, 1.5], "int_scheduled": [1.0], "vm.builtin.alloc_tensor": [0.25, 0.75]}
     operations = 2 * 4 * 1_800_000  # what one core does in a millisecond
     integers = round(2 * core.byte_products * core.clock_mhz * 1000)

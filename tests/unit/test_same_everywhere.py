@@ -1,7 +1,5 @@
 """What tests see of this machine is the same on every one: the programs of a bare Debian, and one level of CPU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What `make` calls: the demo that is shown, and what a machine is told that lacks something."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os
@@ -17,6 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from support.commands import executable
 
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -30,8 +29,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "argv", ["demo.py"])
     monkeypatch.delenv(MIRRORS_VARIABLE, raising=False)
     spec = importlib.util.spec_from_file_location("demo_script", SCRIPTS / "demo.py")
-    assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -198,10 +195,7 @@ def test_without_virtual_boards_the_demo_is_shown(played: Played, capsys: pytest
 
 def build_script(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     """`scripts/build.sh a b c` of a checkout whose edgedeploy is this shell script."""
-    program = folder / ".venv" / "bin" / "python"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/bash\necho "$@"\n{python}\n')
-    program.chmod(0o755)
+    executable(folder / ".venv/bin/python", f'echo "$@"\n{python}', "/bin/bash")
     (folder / "Makefile").write_text("setup:\n")
     (folder / "scripts").mkdir()
     shutil.copy(SCRIPTS / "build.sh", folder / "scripts")
@@ -225,8 +219,7 @@ def called(folder: Path, script: str, *arguments: object, **programs: str) -> su
     for name in ("bash", "dirname", "rm"):
         (folder / name).symlink_to(Path("/bin", name))
     for name, text in {"id": "echo 1000", **programs}.items():
-        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-        (folder / name).chmod(0o755)
+        executable(folder / name, text, "/bin/bash")
     command = ["/bin/bash", str(SCRIPTS / script), *map(str, arguments)]
     environment = {**os.environ, "PATH": str(folder)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,31 +1,20 @@
 """What is set once, in files and environment variables, and what goes before it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
+from support.commands import refusal
+from support.notebook import Notebook
 
 from edgedeploy.base import settings
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.progress import Progress
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.remote.address import addresses
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
-
-PAGE = ROOT / "docs" / "configuration.md"
-
-
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture
@@ -61,13 +50,12 @@ def test_a_command_takes_the_board_that_is_set_unless_it_is_told_one(users: Path
 
 def test_threads_are_those_that_are_set(users: Path, command: Command) -> None:
     users.write_text("threads = 4096\n")
-    code, _, err = command("bench", "digits", "--against", "onnxruntime")
-    assert (code, "4096 threads were asked for" in err) == (7, True), err
+    assert "4096 threads were asked for" in refusal(command, 7, "bench", "digits", "--against", "onnxruntime")
 
 
 def test_a_board_is_where_the_file_says_and_that_is_said(users: Path) -> None:
     users.write_text('[hosts]\nrpi4 = "me@somewhere:23"\n')
-    notes = Notes()
+    notes = Notebook()
     [address] = addresses(resolve("rpi4"), progress=notes)
     assert str(address) == "me@somewhere:23"
     assert notes.lines == [f"rpi4 is at me@somewhere:23, as {users} says"]
@@ -99,7 +87,7 @@ def test_a_board_set_to_be_virtual_is_started_with_a_message(users: Path, monkey
     started = VirtualBoard.model_construct(name="rpi4", user="pi", port=2222, key=Path("k"), known_hosts=Path("h"))
     monkeypatch.setattr("edgedeploy.remote.address.up", lambda board, progress: started)
     users.write_text("virtual = true\n")
-    notes = Notes()
+    notes = Notebook()
     assert str(addresses(resolve("rpi4"), progress=notes)[0]) == "virtual:rpi4"
     assert notes.lines == [f"rpi4 is a virtual board, as {users} says"]
 
@@ -126,8 +114,7 @@ def test_what_is_wrong_in_a_file_is_named(text: str, why: str, users: Path, comm
     Path(settings.HERE).write_text(text)
     with pytest.raises(ConfigurationError, match=why):
         settings.default_board()
-    code, _, err = command("run", "digits")
-    assert (code, "edgedeploy.toml" in err) == (3, True)
+    assert "edgedeploy.toml" in refusal(command, 3, "run", "digits")
     assert command("help", "run")[0] == 0
 
 
@@ -144,7 +131,7 @@ def test_a_changed_file_is_read_again(users: Path) -> None:
 
 
 def test_the_page_has_every_field_and_every_variable(users: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     users.write_text(text.split("```toml\n")[1].split("```")[0])
     assert settings.default_board() == "rpi4"
     assert settings.whereabouts("rpi5") == settings.Whereabouts("pi@pi5.local", str(users))

@@ -1,7 +1,5 @@
 """Tensors of several types take turns in memory, and nobody writes what somebody reads yet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

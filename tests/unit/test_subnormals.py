@@ -1,7 +1,5 @@
 """Networks run without subnormal numbers, and leave the process as they found it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Archives: the same under every Python, refused by their headers, and never in memory as a whole."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

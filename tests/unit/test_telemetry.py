@@ -1,7 +1,5 @@
 """Nothing that edgedeploy uses tells anybody that it is used."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -15,7 +13,6 @@ from support.caches import share_caches
 import edgedeploy
 
 PROGRAM = Path(__file__).resolve().parents[1] / "support" / "network_namespace.py"
-EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
 # Where onnxruntime's telemetry keeps the id of the device, in the user's cache folder.
 MAKERS_FOLDER = "Microsoft"
 
@@ -47,7 +44,7 @@ def cut_off(home: Path, *commands: list[str], **environment: str) -> dict[str, A
 
 
 def assert_silent(home: Path, *commands: str) -> None:
-    said = cut_off(home, *([*EDGEDEPLOY, *command.split()] for command in commands))
+    said = cut_off(home, *([sys.executable, "-m", "edgedeploy", *command.split()] for command in commands))
     assert [code for code, _ in said["ended"]] == [0] * len(commands), said["ended"]
     assert said["asked"] == []
     assert not [path for path in home.rglob("*") if path.name in (MAKERS_FOLDER, "deviceid")]

@@ -3,8 +3,6 @@
 What is expected is computed in this file with numpy, from what Tengine-Lite's reference kernels (`*_ref.c`) do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product

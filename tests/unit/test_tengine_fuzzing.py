@@ -1,8 +1,6 @@
 """Hostile tmfiles: whatever is in them, the frontend answers with a network or one of our errors, soon and in little
 memory."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial

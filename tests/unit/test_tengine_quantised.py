@@ -1,30 +1,23 @@
 """Quantised tmfiles, against the arithmetic of Tengine-Lite's int8 and uint8 kernels (`*_ref.c`), in numpy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import numpy_helper
 from support.onnxruntime_runner import run_onnx
-from support.running import outputs_of
+from support.running import computed
 from support.tengine_kernels import integers_of
 from support.tmfiles import TmFile
+from unit.test_tengine_frontend import convert, convolved
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.tengine import FORMAT
 from edgedeploy.frontends.tengine.structure import read_structure
-from edgedeploy.target.board import load_board
 
 RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE, CONCAT = 20, 5, 6, 16, 11, 9, 3
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
 AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
-
-
-LOCAL = load_board("local")
 
 
 def away(values: np.ndarray) -> np.ndarray:
@@ -35,16 +28,6 @@ def away(values: np.ndarray) -> np.ndarray:
 def steps_of(values: np.ndarray, scale: float, zero_point: int = 0, dtype: str = "int8") -> np.ndarray:
     low, high = (-127, 127) if dtype == "int8" else (0, 255)
     return np.clip(away((values / np.float32(scale)).astype(np.float32)) + zero_point, low, high)
-
-
-def convert(file: TmFile, folder: Path) -> onnx.ModelProto:
-    return FORMAT.convert([file.save(folder / "net.tmfile")], {}).model
-
-
-def convolved(data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    padded = np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
-    return np.asarray(np.einsum("nchwyx,ocyx->nohw", windows, weights))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -75,7 +58,7 @@ def test_layers_compute_what_tengine_does(dtype: str, tmp_path: Path) -> None:
     assert name == "n" + str(len(file.nodes) - 1)
 
     given = steps_of(image, 0.05, middle, dtype) - middle
-    sums = convolved(given, weights.astype(np.int64) - middle) + bias.reshape(1, -1, 1, 1)
+    sums = convolved(given, weights.astype(np.int64) - middle, pads=(1, 1, 1, 1)) + bias.reshape(1, -1, 1, 1)
     real = sums.astype(np.float32) * (np.float32(0.05) * scales).reshape(1, -1, 1, 1)
     first = steps_of(real, 0.4, middle, dtype) - middle
     added = np.maximum(first, 0) * np.float32(0.4) + given * np.float32(0.05)
@@ -138,12 +121,11 @@ def test_compiled_networks_of_int8_give_the_integers_of_tengine_s_kernels(steps:
     structure, network = read_structure(path), FORMAT.read([path], {})
     data = RANDOM.uniform(-4.2, 4.2, (1, 8, 12, 10)).astype(np.float32)
     data[:, 4:] = RANDOM.integers(-200, 200, (1, 4, 12, 10)) * np.float32(steps["data"]) / 2
-    computed = integers_of(structure, data)
-    results = outputs_of(compile_network(network, LOCAL), {"data": data})
-    for found, number in zip(results, structure.outputs, strict=True):
+    integers = integers_of(structure, data)
+    for found, number in zip(computed(network, {"data": data}), structure.outputs, strict=True):
         node = structure.nodes[number]
         [output] = node.outputs.tolist()
-        wanted = computed[output].astype(np.float32) * np.float32(steps[node.name])
+        wanted = integers[output].astype(np.float32) * np.float32(steps[node.name])
         assert (found.dtype, found.shape) == (np.float32, wanted.shape)
         assert len(np.unique(wanted)) > 5
         np.testing.assert_array_equal(found, wanted, err_msg=node.name)
@@ -186,7 +168,7 @@ def test_tensors_of_16_bits_are_what_their_scales_say(tmp_path: Path) -> None:
     dense = file.quantise(file.node(FULLY_CONNECTED, (3,), data, held, bias, name="dense"), "int16", [float(scale)], -9)
     path = file.output(dense).save(tmp_path / "net.tmfile")
     given = np.float32([[1.5, -40.25, 1e6, -1e6], [0.0, 0.3337, -2.0, 30.0]])
-    [found] = outputs_of(compile_network(FORMAT.read([path], {}), LOCAL), {"data": given})
+    [found] = computed(FORMAT.read([path], {}), {"data": given})
     integers = np.clip(np.rint(given / data_scale), -(2**15) - 100, 2**15 - 1 - 100)
     sums = integers.astype(np.float64) @ weights.T.astype(np.float64) + [5000, -7000, 123]
     wanted = np.clip(np.rint(sums * data_scale * scales / scale), -(2**15) + 9, 2**15 - 1 + 9) * scale

@@ -1,7 +1,5 @@
 """How numbers and foreign text are written for people."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,19 +1,20 @@
 """TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is damaged is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from support.agreement import assert_matches_reference, random_inputs
 from support.fuzzing import damaged, peak_of, survive
 from support.running import outputs_of
+from support.tflite_networks import lstm
 from tvm import relax
 
 from edgedeploy.compile.output.explain import transposes
@@ -34,6 +35,10 @@ needed = pytest.mark.skipif(
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
+
+
+def imported(folder: Path, content: bytes) -> Network:
+    return FORMAT.read([written(folder / "net.tflite", content)], {})
 
 
 def network_file(folder: Path, **options: object) -> Path:
@@ -63,7 +68,7 @@ def absent(package: str) -> str:
 def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(NotInstalledError, match="package tflite is needed") as raised:
-        FORMAT.read([written(tmp_path / "net.tflite", b"\x1c\0\0\0TFL3")], {})
+        imported(tmp_path, b"\x1c\0\0\0TFL3")
     assert raised.value.hints == ("pip install 'edgedeploy[build]'",)
 
 
@@ -79,7 +84,6 @@ def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose
     (found,), (wanted,) = outputs_of(compiled, inputs), network.reference(inputs).values()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
     assert network.reference_name.startswith("LiteRT ")
-    assert network.other_kernels is not None
     [others] = network.other_kernels(inputs).values()
     assert 0 < np.abs(others - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
@@ -161,3 +165,30 @@ def test_damaged_files_take_no_memory(tmp_path: Path) -> None:
     for _ in range(40):
         path = written(tmp_path / "damaged.tflite", damaged(whole, random))
         assert peak_of(lambda path=path: FORMAT.read([path], {})) < 8 << 20
+
+
+# LSTMs over sequences.
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        # Of several sequences that begin with the batch, LiteRT 2.3 gives other values in each run.
+        {"both": True, "batch": 1},
+        pytest.param({"both": True, "merged": False, "time_major": True}, marks=pytest.mark.slow),
+        {"coupled": True, "peepholes": True},
+        pytest.param({"coupled": True}, marks=pytest.mark.slow),
+        pytest.param({"peepholes": True, "cell_clip": 0.3}, marks=pytest.mark.slow),
+    ],
+    ids=lambda settings: " ".join(settings) or "plain",
+)
+def test_an_lstm_gives_litert_values(settings: dict[str, Any], tmp_path: Path) -> None:
+    network = imported(tmp_path, lstm(**settings))
+    assert_matches_reference(network, random_inputs(network, seed=0), atol=1e-6)
+
+
+def test_an_lstm_that_projects_its_state_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="an LSTM projects its state"):
+        imported(tmp_path, lstm(projected=True))

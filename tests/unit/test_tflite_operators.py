@@ -1,26 +1,18 @@
 """TensorFlow Lite's operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be."""
 
-from __future__ import annotations
-
-import importlib.util
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.running import outputs_of
+from support.running import computed
+from unit.test_tflite_frontend import imported, needed
 
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.tflite import FORMAT
-from edgedeploy.target.board import load_board
 
-MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
-pytestmark = pytest.mark.skipif(
-    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
-)
-if not MISSING:
+pytestmark = needed
+if not needed.args[0]:
     from support.tflite_networks import of_one, sparse
 
 RANDOM = np.random.default_rng(7)
@@ -31,16 +23,10 @@ def values(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(dtype)
 
 
-def imported(folder: Path, content: bytes) -> Any:
-    path = folder / "net.tflite"
-    path.write_bytes(content)
-    return FORMAT.read([path], {})
-
-
 def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:
     network = imported(folder, content)
     inputs = inputs or {spec.name: values(*spec.shape) for spec in network.inputs}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    found = computed(network, inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(array, wanted, rtol=0, atol=2e-6 * max(1, np.abs(wanted).max()))

@@ -1,29 +1,23 @@
 """Quantised TensorFlow Lite files: each operator as LiteRT computes it, within a step; weights stay integers."""
 
-from __future__ import annotations
-
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.running import outputs_of
+from support.running import computed
 from tvm import relax
+from unit.test_tflite_frontend import imported, needed
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.output.explain import transposes
-from edgedeploy.compile.pipeline import compile_network, lower_network
-from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
-MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
-pytestmark = pytest.mark.skipif(
-    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
-)
-if not MISSING:
+pytestmark = needed
+if not needed.args[0]:
     from support.tflite_networks import Steps, of_one
 
 RANDOM = np.random.default_rng(19)
@@ -36,12 +30,6 @@ def integers(*shape: int, dtype: str = "int8", low: int = -127) -> np.ndarray:
     return RANDOM.integers(max(limits.min, low), limits.max, shape, dtype, endpoint=True)
 
 
-def imported(folder: Path, content: bytes) -> Network:
-    path = folder / "net.tflite"
-    path.write_bytes(content)
-    return FORMAT.read([path], {})
-
-
 def check(folder: Path, content: bytes, steps: int = 1, *, share: float = 0.03) -> Network:
     """Compare a compiled network with LiteRT: no value further than `steps`, and few values off at all."""
     network = imported(folder, content)
@@ -51,7 +39,7 @@ def check(folder: Path, content: bytes, steps: int = 1, *, share: float = 0.03) 
         else RANDOM.standard_normal(spec.shape).astype(np.float32)
         for spec in network.inputs
     }
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    found = computed(network, inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
         if wanted.dtype == np.float32:
@@ -284,7 +272,7 @@ def test_weights_alone_may_be_quantised(tmp_path: Path) -> None:
     content = of_one("FULLY_CONNECTED", [(3, 32), weights, bias], [(3, 10)], {}, kind=kind, version=3, steps=steps)
     network = imported(tmp_path, content)
     data = {"given0": RANDOM.standard_normal((3, 32)).astype(np.float32)}
-    (found,) = outputs_of(compile_network(network, load_board("local")), data)
+    (found,) = computed(network, data)
     exact = data["given0"] @ (weights.T * np.float32(0.02)) + bias
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
     (wanted,) = network.reference(data).values()

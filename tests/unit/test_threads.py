@@ -1,12 +1,10 @@
 """Networks run on as many threads as they are told, which are their own and end with them."""
 
-from __future__ import annotations
-
 import gc
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -124,11 +122,9 @@ def test_two_sessions_run_at_the_same_time(package: Prepared) -> None:
         session = package.open(threads=2)
         wrong.extend(number for number in range(50) if not np.array_equal(outputs(session), expected))
 
-    callers = [threading.Thread(target=call) for _ in range(2)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    with ThreadPoolExecutor(2) as pool:
+        for caller in [pool.submit(call) for _ in range(2)]:
+            caller.result()
     assert not wrong
 
 

@@ -1,7 +1,5 @@
 """The example of the tutorial: what draws its images, and what trains its network."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""PyTorch's exported programs: what is recognised, what is refused, and that nothing in a file is run."""
-
-from __future__ import annotations
+"""PyTorch's exported programs: what is recognised, what they compute, what is refused; nothing in a file is run."""
 
 import importlib.util
 import io
@@ -9,13 +7,15 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.agreement import random_inputs, results_of
 from support.fuzzing import damaged, survive
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of
 from edgedeploy.compile.pipeline import compile_network
@@ -186,7 +186,7 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     path = _exported(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    found = computed(network, inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert np.abs(array - wanted).max() <= 1e-5 * np.abs(wanted).max()
     before, doubles = network.reference(inputs), network.other_kernels(inputs)  # type: ignore[misc]
@@ -230,7 +230,7 @@ def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: P
     assert (weights.attrs.axis, str(weights.args[2].ty.dtype)) == (0, "int8")
     assert (float(constant_value(data.args[1])), int(constant_value(data.args[2]))) == (1 / 32, 120)
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 9, 9)).astype(np.float32) * 3}
-    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [found] = computed(network, inputs)
     [wanted] = network.reference(inputs).values()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
@@ -274,28 +274,21 @@ def _put(a: Any, place: Any, values: Any) -> Any:
     return written
 
 
-def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
+def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
     def forward(*tensors: Any) -> Any:
         import torch
 
-        return getattr(torch.nn.functional, name)(*tensors, *arguments, **settings)
+        return attrgetter(name)(torch)(*tensors, *arguments, **settings)
 
     return forward
 
 
-def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
-    def forward(a: Any) -> Any:
-        import torch
-
-        return getattr(torch, name)(a, *arguments, **settings)
-
-    return forward
+def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
+    return _torch(f"nn.functional.{name}", *arguments, **settings)
 
 
 def _list(*numbers: int) -> Any:
-    import torch
-
-    return torch.tensor(numbers)
+    return _torch("tensor")(numbers)
 
 
 def _whole(a: Any) -> Any:
@@ -341,9 +334,9 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 @torch_only
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
-    path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
-    network = FORMAT.read([path], {})
-    found = outputs_of(compile_network(network, load_board("local")), {network.inputs[0].name: image.numpy()})
+    forward = OPERATORS[name]
+    network = FORMAT.read([_module(tmp_path / "net.pt2", forward, image)], {})
+    found = computed(network, {network.inputs[0].name: image.numpy()})
     wanted = forward(image)
     for array, tensor in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
         assert (array.shape, array.dtype) == (tensor.numpy().shape, tensor.numpy().dtype)
@@ -457,7 +450,7 @@ def _numbered(path: Path, by_input: bool) -> Path:
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
     path = _numbered(tmp_path / "net.pt2", by_input=False)
     network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
-    [found] = outputs_of(compile_network(network, load_board("local")), {"image": image})
+    [found] = computed(network, {"image": image})
     np.testing.assert_array_equal(found, 16 * image)
     np.testing.assert_array_equal(*network.reference({"image": image}).values(), found)
 
@@ -486,3 +479,66 @@ def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None
 
     torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 3, 4, 5),)), str(tmp_path / "net.pt2"))
     assert FORMAT.read([tmp_path / "net.pt2"], {}).outputs[0].shape == [1, 3, 4, 5]
+
+
+# LSTM, GRU and RNN.
+
+STEPS, BATCH, FEATURES, HIDDEN = 7, 3, 10, 20
+
+
+def exported(path: Path, kind: str, states: bool, settings: dict[str, Any]) -> Path:
+    """A recurrent layer and a dense one; the states are inputs and outputs, or zeros that nobody reads."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = getattr(torch.nn, kind)(FEATURES, HIDDEN, **settings)
+            columns = settings.get("proj_size") or HIDDEN * (1 + settings.get("bidirectional", False))
+            self.dense = torch.nn.Linear(columns, 5)
+
+        def forward(self, data: Any, *states: Any) -> Any:
+            if not states:
+                return self.dense(self.layer(data)[0])
+            every, last = self.layer(data, states if kind == "LSTM" else states[0])
+            return (self.dense(every), *(last if kind == "LSTM" else [last]))
+
+    torch.manual_seed(0)
+    data = torch.randn(*([BATCH, STEPS] if settings.get("batch_first") else [STEPS, BATCH]), FEATURES)
+    rows = settings.get("num_layers", 1) * (1 + settings.get("bidirectional", False))
+    count = (2 if kind == "LSTM" else 1) if states else 0
+    begun = [torch.randn(rows, BATCH, HIDDEN) for _ in range(count)]
+    torch.export.save(torch.export.export(Network().eval(), (data, *begun)), str(path))
+    return path
+
+
+TWO_IN_BOTH = {"num_layers": 2, "bidirectional": True}
+
+
+@torch_only
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("kind", "states", "settings"),
+    [
+        ("LSTM", True, TWO_IN_BOTH),
+        ("GRU", False, {**TWO_IN_BOTH, "batch_first": True}),
+        pytest.param("GRU", True, {"bias": False}, marks=pytest.mark.slow),
+        pytest.param("LSTM", False, {"bias": False, "batch_first": True}, marks=pytest.mark.slow),
+        pytest.param("RNN", True, {}, marks=pytest.mark.slow),
+        pytest.param("RNN", False, {"nonlinearity": "relu", **TWO_IN_BOTH}, marks=pytest.mark.slow),
+    ],
+)
+def test_recurrent_layers_agree_with_pytorch(kind: str, states: bool, settings: dict[str, Any], tmp_path: Path) -> None:
+    network = FORMAT.read([exported(tmp_path / "net.pt2", kind, states, settings)], {})
+    compiled = compile_network(network, load_board("local"))
+    for array, expected in results_of(compiled, network, random_inputs(network, seed=0)):
+        assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(array, expected, rtol=0, atol=1e-6)
+    loops = [entry for entry in compiled.functions.values() if entry.template == "recurrence"]
+    assert [entry.packing is not None for entry in loops] == [True]  # constant weights; layers that are alike share it
+
+
+@torch_only
+def test_a_projected_state_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a recurrent layer projects its state"):
+        FORMAT.read([exported(tmp_path / "net.pt2", "LSTM", False, {"proj_size": 7})], {})

@@ -1,13 +1,12 @@
 """What depends on an architecture is a row of data: what the rows say, and that no source says it beside them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.networks import Graph
 from support.running import outputs_of
 
@@ -19,8 +18,6 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import BOARDS, Board, Vector, load_board
 from edgedeploy.target.triples import architecture_of, architecture_of_elf, architectures, multiarch
 from edgedeploy.virtual.emulation import emulation_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(

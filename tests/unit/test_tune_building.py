@@ -1,7 +1,5 @@
 """Batches of candidates: one library of the product's own code, and entries for what cannot be built."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

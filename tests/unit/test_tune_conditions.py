@@ -1,7 +1,5 @@
 """What a board says of its state, read from trees of files like those of real boards, by a real shell."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import executable
 from support.notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
@@ -84,8 +83,7 @@ def test_the_firmware_is_asked_through_its_program(
     pi: Path, run: Run, monkeypatch: pytest.MonkeyPatch, asked: str, said: str, field: str, expected: float
 ) -> None:
     (pi / FIRMWARE).unlink()
-    tool = put(pi, "bin/vcgencmd", f'#!/bin/sh\n[ "$*" = "{asked}" ] && echo "{said}"\n')
-    tool.chmod(0o755)
+    tool = executable(pi / "bin/vcgencmd", f'[ "$*" = "{asked}" ] && echo "{said}"')
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     assert getattr(Throttling(run, str(pi)).conditions(), field) == pytest.approx(expected)
 
@@ -167,8 +165,7 @@ def mere_user(pi: Path) -> Iterator[Run]:
     """Runs scripts as a user who may not write to the tree, with a `sudo` that wants a password."""
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
-    tool = put(pi, "bin/sudo", "#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
-    tool.chmod(0o755)
+    tool = executable(pi / "bin/sudo", "echo 'sudo: a password is required' >&2\nexit 1")
     command = ["setpriv", "--reuid", "65534", "--clear-groups", "env", f"PATH={tool.parent}:{os.environ['PATH']}"]
     folders = list(pi.parents)[:-1]
     modes = {folder: folder.stat().st_mode for folder in folders}

@@ -1,7 +1,5 @@
 """What `edgedeploy tune` shows of a run: on a terminal, into a pipe, as JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -21,7 +19,6 @@ from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed,
 from edgedeploy.records.trial import Conditions
 
 RUN = Simulation()
-WIDTH = 100
 
 
 class Screen(io.StringIO):
@@ -85,7 +82,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def screen(terminal: Terminal) -> Screen:
-    return terminal(WIDTH)
+    return terminal(100)
 
 
 @contextmanager
@@ -137,8 +134,6 @@ class TestTerminal:
             assert (int(number), name, int(weight)) == (result.number, result.name, result.weight)
             assert float(default) == pytest.approx(result.default_ms, rel=6e-3)
             assert float(best) == pytest.approx(result.best_ms, rel=6e-3)
-            assert result.default_ms is not None
-            assert result.best_ms is not None
             assert float(gain.removesuffix("x")) == pytest.approx(result.default_ms / result.best_ms, rel=6e-3)
             assert (int(trials), int(failures)) == (16, 2)
         fields = "default_ms", "best_ms"

@@ -1,7 +1,5 @@
 """The page about tuning records: what it says, and what a hostile name can do to it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -71,8 +69,7 @@ def _rows(table: Element) -> list[list[str]]:
 def report(tmp_path: Path) -> Callable[..., Page]:
     def make(*runs: Iterable[Event], board: str = "rpi4") -> Page:
         folder = write_records(tmp_path / "records", *runs, board=board)
-        output = write_report(folder, tmp_path / "pages" / "report.html")
-        return Page(output.read_text(encoding="utf-8"))
+        return Page(write_report(folder, tmp_path / "pages" / "report.html").read_text(encoding="utf-8"))
 
     return make
 
@@ -92,7 +89,6 @@ def _told(drawing: Element, kind: str) -> list[str]:
 
 
 def _drawn(svg: str | None) -> Element:
-    assert svg is not None
     return ElementTree.fromstring(svg)
 
 
@@ -226,8 +222,6 @@ class TestPage:
         assert rows[-1][0] == "all, by weight"
         for row, result in zip(rows[:-1], results, strict=True):
             assert row[0] == f"{result.number} {result.name}"
-            assert result.default_ms is not None
-            assert result.best_ms is not None
             default, best, gain, rate = (float(cell.rstrip("x")) for cell in (*row[2:5], row[7]))
             mflop = 10.0 * result.weight  # as the simulation has it
             expected = [result.default_ms, result.best_ms, result.default_ms / result.best_ms, mflop / result.best_ms]

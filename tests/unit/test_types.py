@@ -1,7 +1,5 @@
 """Element types: bytes, lanes and rounding follow from their names alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

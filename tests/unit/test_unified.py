@@ -1,7 +1,5 @@
 """What importers write in several ways becomes the same operators, with the same values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,23 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from support.running import outputs_of
+import tvm_ffi
+from support.running import computed
 from tvm import relax
 
+from edgedeploy.compile.integers.quantisation import has_quantisation, recognise, spell_out
 from edgedeploy.compile.ir.expressions import constant, parts_of
 from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.passes.unify import decompose, unify
-from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.importing import specifications
 from edgedeploy.model.network import Network
-from edgedeploy.target.board import load_board
 
 DATA = np.random.default_rng(0).standard_normal((1, 4, 3, 5)).astype(np.float32)
 COLUMN = np.float32([1, 2, 3, 4])
 
 
-def module_of(make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = DATA.shape) -> tvm.IRModule:
-    build, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType(shape, "float32"))
+def module_of(
+    make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = DATA.shape, dtype: str = "float32"
+) -> tvm.IRModule:
+    build, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType(shape, dtype))
     with build.function("main", [data]):
         with build.dataflow():
             result = build.emit_output(make(build, data))
@@ -37,10 +37,10 @@ def operators(module: tvm.IRModule) -> list[str]:
     return [name for part in parts_of(module["main"]) if (name := operator_name(part))]
 
 
-def computed(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
+def result_of(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
     given, returned = specifications(Path("net"), module["main"], ["data"], ["y"])
     network = Network(Path("net"), module, given, returned, False, lambda tensors: {}, "none")
-    return outputs_of(compile_network(network, load_board("local")), {"data": data})[0]
+    return computed(network, {"data": data})[0]
 
 
 def normalisation(build: relax.BlockBuilder, data: Any) -> Any:
@@ -59,7 +59,7 @@ def test_batch_normalisation_is_one_product_and_one_sum(shape: tuple[int, ...]) 
         each.reshape([-1] + [1] * (len(shape) - 2)) for each in (COLUMN, -COLUMN, COLUMN / 4, COLUMN / 2)
     )
     expected = (data - mean) / np.sqrt(variance + 1e-3) * gamma + beta
-    np.testing.assert_allclose(computed(module, data), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result_of(module, data), expected, rtol=1e-5, atol=1e-5)
 
 
 CASES: dict[str, tuple[Callable[[relax.BlockBuilder, Any], Any], list[str], Callable[[np.ndarray], np.ndarray]]] = {
@@ -97,7 +97,7 @@ def test_operators_are_written_in_one_way_with_the_same_values(case: str) -> Non
     module = module_of(make)
     assert operators(unify(module)) in (expected, [*expected, "reshape"])
     with np.errstate(all="ignore"):
-        np.testing.assert_allclose(computed(module, DATA), wanted(DATA), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result_of(module, DATA), wanted(DATA), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.compiles
@@ -111,7 +111,7 @@ def test_rows_of_pixels_are_those_of_an_exact_quotient(whole: Callable[[Any], An
     assert (np.floor(pixels * (1 / width)) != np.floor(pixels / width)).any()
     module = module_of(lambda build, x: whole(build.emit(relax.op.divide(x, constant(width, "float32")))), pixels.shape)
     assert "divide" in operators(unify(module))
-    np.testing.assert_array_equal(computed(module, pixels), np.floor(pixels / width))
+    np.testing.assert_array_equal(result_of(module, pixels), np.floor(pixels / width))
 
 
 def _in_a_rim(value: float, mode: str = "constant") -> Callable[[relax.BlockBuilder, Any], Any]:
@@ -135,9 +135,35 @@ def test_a_convolution_of_an_image_in_a_rim_of_zeros_has_that_padding() -> None:
     weights = np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2]
     wanted = np.einsum("nchwij,ocij->nohw", windows, weights)
-    np.testing.assert_allclose(computed(module, DATA), wanted, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(result_of(module, DATA), wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("value", "mode"), [(1, "constant"), (0, "reflect")])
 def test_other_rims_stay(value: float, mode: str) -> None:
     assert operators(unify(module_of(_in_a_rim(value, mode)))) == ["nn.pad", "nn.conv2d"]
+
+
+# Quantisation that is spelled out by elementwise operators is found again, and nothing else is taken for it.
+
+
+@pytest.mark.parametrize("zero_point", [0, 7])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_what_is_spelled_out_is_found_again(dtype: str, zero_point: int) -> None:
+    def pair(build: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        steps = constant(np.float32(0.1)), constant(np.int32(zero_point))
+        return relax.op.dequantize(build.emit(relax.op.quantize(data, *steps, out_dtype=dtype)), *steps)
+
+    pairs = module_of(pair, (2, 3))
+    spelled = spell_out(pairs)
+    assert not has_quantisation(spelled)
+    assert tvm_ffi.structural_equal(recognise(spelled), pairs)
+
+
+def test_a_product_that_adds_a_dimension_is_no_dequantisation() -> None:
+    def product(build: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+        return relax.op.multiply(build.emit(relax.op.astype(data, "float32")), constant(np.float32([[[0.1]]])))
+
+    before = module_of(product, (2, 3), "uint8")
+    after = recognise(before)
+    assert tvm_ffi.structural_equal(after, before)
+    assert [int(size) for size in after["main"].body.body.ty.shape] == [1, 2, 3]

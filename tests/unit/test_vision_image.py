@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Where images come from, told by content."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -200,7 +198,6 @@ class TestCamera:
 
 
 # Videos that are written: whole, playable, or not there.
-
 
 IMAGES = [np.full((48, 64, 3), 12 * index, np.uint8) for index in range(20)]
 

@@ -3,18 +3,22 @@
 Whether these are what Ultralytics itself makes of such outputs is tested in tests/models/test_ultralytics_agreement.py.
 """
 
-from __future__ import annotations
-
 import math
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from support.ultralytics_heads import channels, chosen, fitted
 
-from edgedeploy.errors import InputError
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.onnx import FORMAT, read_onnx
+from edgedeploy.model import metadata
 from edgedeploy.vision.decoders.classification import Classification
-from edgedeploy.vision.decoders.ultralytics import Ultralytics
+from edgedeploy.vision.decoders.ultralytics import Description, Ultralytics
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 
@@ -99,7 +103,6 @@ def test_masks_are_sums_of_prototypes_above_zero_inside_of_the_box() -> None:
     prototypes[0, 1, :, 50:] = 2  # the right half
     [cat] = decode({"output0": channels(boxes, scores, coefficients), "output1": prototypes}, task="segment")
     assert cat.label == "cat"  # the dog's mask has no pixels in its box
-    assert cat.mask is not None
     pixels = np.argwhere(cat.mask.pixels())
     # The box is (50, 25) to (150, 75); of the mask's values 1 and -1 the sign changes at the middle, 100.
     assert pixels.min(axis=0).tolist() == [25, 50]
@@ -125,7 +128,6 @@ def test_turned_boxes_have_four_corners_and_a_box_around_them() -> None:
     angles[:2] = math.pi / 2
     [found] = decode({"output0": channels(boxes, scores, angles)}, task="obb")
     assert found.box == pytest.approx((90, 30, 110, 70), abs=1e-4)
-    assert found.corners is not None
     assert np.allclose(found.corners, [(90, 70), (110, 70), (110, 30), (90, 30)], atol=1e-4)
     angles[1] = 0  # across it: both stay
     assert len(decode({"output0": channels(boxes, scores, angles)}, task="obb")) == 2
@@ -178,3 +180,78 @@ def test_infinities_and_nans_are_no_results(task: str, value: float) -> None:
     if task == "segment":
         outputs["output1"] = np.full((1, 2, 8, 8), value, np.float32)
     assert decode(outputs, task=task) == []
+
+
+# The metadata that they write, and hostile texts in their place.
+
+
+def test_values_are_read_as_python_writes_them() -> None:
+    said = {
+        "task": "pose",
+        "names": str({0: 'it\'s a "cat"', 1: "Ä\\n"}),
+        "stride": "32",
+        "imgsz": "[320, 640]",
+        "kpt_shape": "[5, 2]",
+        "author": "somebody",
+    }
+    assert Description.of(said) == Description(
+        task="pose", names=['it\'s a "cat"', "Ä\\n"], stride=32, imgsz=(320, 640), kpt_shape=(5, 2)
+    )
+
+
+def test_what_is_not_said_is_as_usual() -> None:
+    assert Description.of({}) == Description(task=None, names=[], stride=32, imgsz=None, kpt_shape=(17, 3))
+
+
+def test_names_are_a_list_or_have_numbers_of_which_some_may_be_missing() -> None:
+    assert Description.of({"names": "['a', 'b']"}).names == ["a", "b"]
+    assert Description.of({"names": "{2: 'c', 0: 'a'}"}).names == ["a", "1", "c"]
+
+
+HOSTILE = ["{" * 100_000, "[1," * 90 + "]" * 90, "-" * 100_000 + "1", "1" + "+1" * 50_000, "'" * 100_001]
+HOSTILE += ["'\\" * 50_000, "9" * 100_000, "__import__('os').getcwd()", "open('x')", "{[]: 'a'}", '{"0": "json"}', "\0"]
+HOSTILE += ["{0: 'a', 100000: 'b'}", "{-1: 'a'}", "{True: 'a'}", "{0: 1}", "{0: 'a'"]
+OTHERS = [("task", "fly"), ("task", ""), ("stride", "0"), ("stride", "None"), ("imgsz", "[1]"), ("imgsz", "(-1, 5)")]
+OTHERS += [("imgsz", "640000"), ("kpt_shape", "[17, 4]"), ("kpt_shape", "[99999999, 3]")]
+
+
+@pytest.mark.parametrize(("key", "text"), [*(("names", text) for text in HOSTILE), *OTHERS])
+def test_other_texts_are_a_typed_error_that_names_the_entry_and_take_no_time(key: str, text: str) -> None:
+    start = process_time()
+    with pytest.raises(ModelError, match=f"the entry '{key}.*' of the network's metadata cannot be read"):
+        Description.of({key: text})
+    assert process_time() - start < 2
+
+
+def network_with(folder: Path, **entries: str) -> Path:
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    helper.set_model_props(model, entries)
+    onnx.save(model, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def test_a_network_carries_what_decoders_read_and_no_more(tmp_path: Path) -> None:
+    path = network_with(
+        tmp_path, task="detect", names="{0: 'a'}", description="trained on /home/somebody", date="today"
+    )
+    assert read_onnx(path).metadata == {"task": "detect", "names": "{0: 'a'}"}
+    assert FORMAT.metadata([path]) == {"task": "detect", "names": "{0: 'a'}"}
+
+
+def test_metadata_of_other_programs_keeps_no_network_from_being_built(tmp_path: Path) -> None:
+    run = read_onnx(network_with(tmp_path, task="{" * 1000, names="\x07")).reference
+    assert run({"x": np.ones((1, 4), np.float32)})["y"].sum() == 4
+
+
+def test_more_than_a_manifest_has_room_for_is_left_out() -> None:
+    assert metadata.kept([("names", "x" * metadata.MOST_CHARACTERS)])
+    assert metadata.kept([("names", "x" * metadata.MOST_CHARACTERS), ("task", "y")]) == {}
+
+
+def test_the_size_of_images_is_rounded_up_to_whole_strides() -> None:
+    decoder = Ultralytics(kind="ultralytics")
+    assert decoder.size_of({"imgsz": "[310, 640]", "stride": "32"}) == (320, 640)
+    assert decoder.size_of({"imgsz": "416"}) == (416, 416)
+    assert decoder.size_of({}) is None

@@ -3,16 +3,12 @@
 The results are those of weights that were transformed when the network was built, to the last bit.
 """
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.emulated import emulated_outputs
 from support.networks import Graph
-from support.packages import manifest
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 
@@ -22,12 +18,13 @@ from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.output.packing import lifted
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
-from edgedeploy.package.manifest import parse_manifest
+from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
+
+pytestmark = pytest.mark.compiles
 
 LOCAL = load_board("local")
 
@@ -48,7 +45,6 @@ def image(height: int = 24) -> np.ndarray:
     return np.random.default_rng(3).standard_normal((1, 4, height, 24)).astype(np.float32)
 
 
-@pytest.mark.compiles
 def test_a_package_holds_each_kernel_once_as_it_was(tmp_path: Path) -> None:
     built = build(find_source(str(layers(tmp_path / "net.onnx"))), resolve("local"), tmp_path / "net.tar.gz")
     _, contents = read_package(built.path)
@@ -59,7 +55,6 @@ def test_a_package_holds_each_kernel_once_as_it_was(tmp_path: Path) -> None:
     assert len(contents["model.so"]) < KERNELS
 
 
-@pytest.mark.compiles
 def test_outputs_are_those_of_weights_transformed_when_it_was_built(tmp_path: Path) -> None:
     path = layers(tmp_path / "net.onnx")
     package = build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz").path
@@ -72,7 +67,6 @@ def test_outputs_are_those_of_weights_transformed_when_it_was_built(tmp_path: Pa
 
 
 @pytest.mark.quick("rpi5", "rpi-armhf")
-@pytest.mark.compiles
 @pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5", "rpi-armhf"])
 def test_so_they_are_on_arm(tmp_path: Path, board: str) -> None:
     network, profile = read_onnx(layers(tmp_path / "net.onnx")), load_board(board)
@@ -85,7 +79,6 @@ def test_so_they_are_on_arm(tmp_path: Path, board: str) -> None:
     np.testing.assert_array_equal(found[0].view(np.uint32), found[1].view(np.uint32))
 
 
-@pytest.mark.compiles
 @pytest.mark.parametrize("board", ["local", "rpi4", "rpi5"])
 def test_bytes_whose_products_are_summed_up_in_float_are_transformed_from_bytes(tmp_path: Path, board: str) -> None:
     source = layers(tmp_path / "float.onnx")
@@ -97,7 +90,6 @@ def test_bytes_whose_products_are_summed_up_in_float_are_transformed_from_bytes(
     assert bool(weights) == bool(floats)  # as the board's cost says
 
 
-@pytest.mark.compiles
 def test_entries_share_weights_and_what_is_made_of_them(tmp_path: Path) -> None:
     path = layers(tmp_path / "net.onnx", height="h")
     source = find_source(str(path), {"data": [1, 4, 24, 24]}).with_further([{"data": [1, 4, 32, 24]}], [])
@@ -111,15 +103,8 @@ def test_entries_share_weights_and_what_is_made_of_them(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.compiles
 def test_weights_that_grow_little_are_transformed_by_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = read_onnx(layers(tmp_path / "net.onnx"))
     assert len(lifted(lower_network(network, LOCAL, at_load=True).module).weights) == 1
     monkeypatch.setattr(packing, "LEAST_GROWTH", 1 << 30)
     assert not lifted(lower_network(network, LOCAL, at_load=True).module).weights
-
-
-def test_a_later_format_is_refused_with_what_this_version_reads() -> None:
-    document = json.loads(manifest_bytes(manifest())) | {"format": 5}
-    with pytest.raises(ValueError, match="another version of edgedeploy wrote it: this one reads format 1, not 5"):
-        parse_manifest(json.dumps(document).encode())

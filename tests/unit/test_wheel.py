@@ -1,7 +1,5 @@
 """The wheel, used away from the checkout that it was built from."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
 
-ROOT = Path(__file__).resolve().parents[2]
 __all__ = ["target", "wheel"]
 DATA = "edgedeploy/_data/"
 
@@ -115,8 +113,7 @@ def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
     [built] = json.loads(python("-m", "edgedeploy", "build", "digits", "--json"))
     assert built["package"] == "dist/local/digits.tar.gz"
     assert built["checked"] == "here"
-    shown = json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))
-    assert shown["results"][0]["label"] == "3"
+    assert json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))["results"][0]["label"] == "3"
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Worker processes: calls, what becomes of those that fail, and that no process stays."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import math
@@ -182,7 +180,6 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path, ending: signal.Signals, c
         (tmp_path / "files" / f"{number}.o").touch()
     command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "files" / "log.txt"), str(call_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
-        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         time.sleep(0.3)
         parent.send_signal(ending)

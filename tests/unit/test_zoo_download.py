@@ -1,12 +1,11 @@
 """Downloads, from a real server on the loopback interface that misbehaves on demand."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -71,16 +70,13 @@ def whole_or_range(handler: Handler) -> None:
     return handler.reply(206, CONTENT[start:], Content_Range=where)
 
 
-def cut_after(count: int) -> Callable[[Handler], None]:
-    return lambda handler: handler.reply(200, CONTENT[:count], Content_Length=len(CONTENT))
+def cut(handler: Handler) -> None:
+    handler.reply(200, CONTENT[:BLOCKS], Content_Length=len(CONTENT))
 
 
-def stall_after(count: int) -> Callable[[Handler], None]:
-    def answer(handler: Handler) -> None:
-        handler.reply(200, CONTENT[:count], Content_Length=len(CONTENT))
-        handler.server.closing.wait(generous(20))
-
-    return answer
+def stall(handler: Handler) -> None:
+    cut(handler)
+    handler.server.closing.wait(generous(20))
 
 
 @pytest.fixture
@@ -113,10 +109,7 @@ def answer(status: int, body: bytes = b"", **headers: str | int) -> Callable[[Ha
     return lambda handler: handler.reply(status, body, **headers)
 
 
-REST = "bytes=1000-"
-
-
-OTHER = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
+REST, OTHER = "bytes=1000-", f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
 TRANSFERS: dict[str, tuple[int | None, list[Callable[[Handler], None]], list[str | None]]] = {
     "nothing was there": (None, [], [None]),
     "a partial file is resumed": (1000, [], [REST]),
@@ -125,7 +118,7 @@ TRANSFERS: dict[str, tuple[int | None, list[Callable[[Handler], None]], list[str
     "a range that is refused starts over": (1000, [answer(416, b"x" * 50, Content_Range="")], [REST, None]),
     "another range starts over": (1000, [answer(206, b"x" * 50, Content_Range=OTHER)], [REST, None]),
     "no range starts over": (1000, [answer(206, b"x" * 50, Content_Range="nonsense")], [REST, None]),
-    "a connection that breaks is resumed within the call": (None, [cut_after(BLOCKS)], [None, f"bytes={BLOCKS}-"]),
+    "a connection that breaks is resumed within the call": (None, [cut], [None, f"bytes={BLOCKS}-"]),
     "a server that is busy is tried again": (None, [answer(503)], [None, None]),
 }
 
@@ -156,7 +149,7 @@ def test_a_range_of_a_file_of_another_size_is_refused(server: Server, target: Pa
 
 
 def test_a_transfer_that_keeps_breaking_is_kept_for_the_next_call(server: Server, target: Path) -> None:
-    server.answers = [cut_after(BLOCKS)]
+    server.answers = [cut]
     with pytest.raises(DownloadError, match="goes on after 81,920 of") as caught:
         get(server, target, ONCE)
     assert caught.value.exit_code == 9
@@ -167,7 +160,7 @@ def test_a_transfer_that_keeps_breaking_is_kept_for_the_next_call(server: Server
 
 
 def test_a_stalled_connection_is_given_up(server: Server, target: Path) -> None:
-    server.answers = [stall_after(BLOCKS)]
+    server.answers = [stall]
     with pytest.raises(DownloadError, match=r"stalled: no data for 0\.3 s"):
         get(server, target, ONCE)
     assert part_of(target).read_bytes() == CONTENT[:BLOCKS]
@@ -263,11 +256,8 @@ def test_a_server_that_is_not_there_is_named_plainly(server: Server, target: Pat
 
 
 def test_two_that_want_the_same_file_take_turns(server: Server, target: Path) -> None:
-    threads = [threading.Thread(target=get, args=(server, target)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(get, [server] * 4, [target] * 4))
     assert target.read_bytes() == CONTENT
     assert len(server.ranges) == 1
 

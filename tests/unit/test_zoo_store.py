@@ -1,7 +1,5 @@
 """Where the zoo's files are found, and what is said when they are not."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
