@@ -1,5 +1,5 @@
 // The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all, and
-// has these rules and more: whatever it takes, the agent takes.
+// has these rules and more: the agent accepts all that it accepts.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ class Model {
 
   // Memory of an input, `inputs()[index].bytes` long; it keeps its content from run to run.
   void* Input(size_t index);
-  // Has an input lie in the caller's memory, aligned as TVM's, until it is bound anew; null: in memory of its own, as
+  // Has an input lie in the caller's memory, aligned as TVM's, until it is bound again; null: in memory of its own, as
   // zeros.
   void Bind(size_t index, void* memory);
   bool IsBound(size_t index) const;

@@ -13,7 +13,7 @@ class Notifier {
  public:
   // Takes $NOTIFY_SOCKET and $WATCHDOG_USEC; without them nobody is told anything.
   Notifier();
-  // Such as READY=1. That it cannot be told is no failure.
+  // Such as READY=1. A message that cannot be sent is not a failure.
   void Tell(const std::string& state) const;
   // How often WATCHDOG=1 is expected at least; nothing if it is not.
   std::optional<std::chrono::milliseconds> watchdog() const { return watchdog_; }

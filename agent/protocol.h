@@ -26,7 +26,7 @@ class RequestReader {
   RequestReader(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
   virtual ~RequestReader() = default;
 
-  // Reads the next request, but its bytes; false if the input ended before it. JsonError if it is no request, and
+  // Reads the next request, but its bytes; false if the input ended before it. JsonError if it is not a request, and
   // Failure(kInput) if the input ended within it or the line is too long: nobody can tell where the next one begins.
   // `request->id` is there if it was read by then.
   bool Next(Request* request);
@@ -53,7 +53,7 @@ class RequestReader {
 // Standard output for replies alone: what a library prints there goes to standard error from now on.
 Descriptor TakeStandardOutput();
 
-// Ends the process when nobody can read replies any more, whatever it does then: measuring may take hours.
+// Ends the process once nobody can read its replies, even during a measurement, which may take hours.
 void EndWithReader(int replies);
 
 // What is said first: the network, and how it is called.

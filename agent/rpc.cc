@@ -27,7 +27,7 @@ namespace {
 // tvm/rpc/base.py
 constexpr int32_t kMismatch = kMagic + 2;
 
-// How often the tracker is asked, and after how many answers an offer that was taken and not used is made anew.
+// How often the tracker is asked, and after how many answers an offer that was taken and not used is repeated.
 constexpr std::chrono::milliseconds kPingTime{2000};
 constexpr int kUnusedPings = 3;
 // Of a client's own limit: three years. Clocks count no further than some hundred.
@@ -79,7 +79,7 @@ std::optional<Client> Welcome(Greeting greeting, const std::string& secret, cons
   return Client{std::move(greeting.connection), std::min(limit_s, kLongestSessionSeconds)};
 }
 
-// The process of a session. With this object it ends, and whatever it started.
+// The process of a session. It ends with this object, as do the processes it started.
 class Session {
  public:
   Session(const Connection& connection, const std::string& folder, int threads, const Watch& watch) {

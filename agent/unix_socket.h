@@ -16,7 +16,7 @@ class UnixListener {
   ~UnixListener() { Close(); }
 
   int get() const { return listener_.get(); }
-  // The next client that waits; none if there is none.
+  // The next waiting client, if any.
   Descriptor Accept() const;
   // No client comes any more.
   void Close();

@@ -3,7 +3,7 @@
     python benchmarks/cycles.py [NETWORK ...] [--boards NAMES] [--check]
 
 Counts of instructions and misses are the same on every machine, so that a change of one per cent shows, and in which
-function. Who makes a network slower on purpose writes the file anew in the same commit. With --check, nothing is
+function. Who makes a network slower on purpose rewrites the file in the same commit. With --check, nothing is
 written: what became slower is printed. Networks that no argument names stay as they are.
 """
 

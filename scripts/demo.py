@@ -1,4 +1,4 @@
-"""The demo of `make demo`: the best network whose files can be had here, at last the digits that come with edgedeploy.
+"""The demo of `make demo`: the best network whose files are available, else the digits that come with edgedeploy.
 
 It runs on this machine and, where there can be such, on virtual Raspberry Pis of 64 and of 32 bits.
 """
@@ -27,7 +27,7 @@ from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.store import fetch, obtainable, pull
 
-# In order of preference: the first demo that can be had and does not fail is shown. The last one comes with edgedeploy.
+# In order of preference: the first available demo that does not fail is shown. The last one comes with edgedeploy.
 PREFERRED = ("retinaface", "face-mesh", "ocr", "pose", "hands", "wake-word", "digits")
 BOARDS = ("rpi4", "rpi-armhf")
 
@@ -98,7 +98,7 @@ def show(name: str) -> None:
         KeyboardInterrupt: Ctrl-C ended it.
     """
     pull_files(name)
-    print(f"This is the demo {name}: its files are at hand.\n", flush=True)
+    print(f"This is the demo {name}: its files are available.\n", flush=True)
     PICTURE.parent.mkdir(exist_ok=True)
     drawn = [] if name in SOUND_DEMOS.names() else ["--save", os.path.relpath(PICTURE)]
     require(play(name, "--board", "local", *drawn, *sys.argv[1:]))
@@ -146,7 +146,7 @@ def on_boards(name: str) -> dict[str, object]:
 
 
 def main(preferred: Sequence[str] = PREFERRED) -> int:
-    """Show the first demo that can be had, here and on virtual boards; the exit code."""
+    """Show the first demo that is available, here and on virtual boards; the exit code."""
     known = {*DEMOS.names(), *SOUND_DEMOS.names()}
     outcomes: dict[str, object] = {}
     try:

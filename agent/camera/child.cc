@@ -25,7 +25,7 @@ constexpr size_t kMostMessages = 1024;
 
 std::pair<Descriptor, Descriptor> Pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "there is no pipe to be had", SystemError());
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot create a pipe", SystemError());
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 

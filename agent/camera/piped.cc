@@ -29,7 +29,7 @@ struct Format {
 };
 
 // Images that a program writes to its output as planes of Y, U and V. A thread reads them as they come, so that the
-// newest is at hand and the program never waits.
+// newest is available and the program never waits.
 class PipedCamera : public Camera {
  public:
   // Without a format the output says it itself, as YUV4MPEG2.

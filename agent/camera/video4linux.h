@@ -1,4 +1,4 @@
-// Cameras of Video4Linux: webcams, and whatever else the kernel has as /dev/videoN.
+// Cameras of Video4Linux: webcams, and other devices that the kernel lists as /dev/videoN.
 #pragma once
 
 #include <memory>

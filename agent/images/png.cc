@@ -99,7 +99,7 @@ constexpr uint32_t kMaximumSide = 1 << 20;
 // Reads the header, and says what pixels are wanted.
 bool Begin(const Api& api, Reading* reading) {
   if (setjmp(reading->back)) return false;
-  // Whatever version of this interface is here will do.
+  // Any version of this interface will do.
   reading->png = api.png_create_read_struct(api.png_get_libpng_ver(nullptr), reading, Jump, Pass);
   if (reading->png == nullptr) return false;
   reading->info = api.png_create_info_struct(reading->png);

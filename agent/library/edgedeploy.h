@@ -1,11 +1,11 @@
-/* Networks of edgedeploy in programs of your own: docs/your-program.md says how.
+/* Runs edgedeploy's networks in your own programs; docs/your-program.md explains how.
  *
- * A call that can fail returns an ed_status; those that return something else have a value for it. What went wrong is
- * then told by ed_error() in the same thread. No call ends the program, whatever it is given but for memory that is not
- * there: a network that was closed is told from one that is open.
+ * A call that can fail returns an ed_status; other calls have a return value for failure. ed_error() then gives the
+ * reason, in the same thread. No argument ends the program, except a pointer to unmapped memory: using a closed network
+ * is an error, too.
  *
- * All calls may be made from any thread. Those of one network take turns; different networks run at the same time. The
- * memory that a call gives belongs to the network: until when it is there, stands with the call.
+ * All calls may be made from any thread. Calls on one network take turns; different networks run at the same time. The
+ * memory that a call returns belongs to the network; each call documents how long it is valid.
  */
 #ifndef EDGEDEPLOY_H_
 #define EDGEDEPLOY_H_
@@ -102,7 +102,7 @@ ED_API ed_status ed_describe_output(ed_network* network, size_t index, ed_tensor
 ED_API ed_status ed_set_input(ed_network* network, size_t index, const void* values, size_t bytes);
 
 /* Has every ed_run read an input from the caller's buffer of exactly `bytes` bytes, which begins at a multiple of
- * ED_ALIGNMENT and stays there until the input is bound or set anew, or the network is closed. Null ends that: the
+ * ED_ALIGNMENT and stays there until the input is bound or set again, or the network is closed. Null ends that: the
  * input is zeros. */
 ED_API ed_status ed_bind_input(ed_network* network, size_t index, const void* buffer, size_t bytes);
 

@@ -21,7 +21,7 @@ class Classification : public Decoder {
     }
     std::vector<size_t> order(output.values.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    const auto key = [&](size_t place) {  // what is no number comes last
+    const auto key = [&](size_t place) {  // NaN comes last
       const float value = output.values[place];
       return std::isnan(value) ? std::make_pair(1, 0.0f) : std::make_pair(0, -value);
     };

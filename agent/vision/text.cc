@@ -213,7 +213,7 @@ class TextRegions : public Decoder {
     return mask;
   }
 
-  // What a border encloses, in pixels of the network; nothing if it is no text.
+  // What a border encloses, in pixels of the network; nothing if it is not text.
   std::optional<Region> RegionOf(const Planes& map, const std::vector<Pixel>& border) const {
     const TurnedBox shape = LeastBoxAround(border);
     if (shape.shorter_side < kShortest) return std::nullopt;

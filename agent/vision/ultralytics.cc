@@ -95,7 +95,7 @@ class Boxes : public BoxDecoder {
   const HeadParameters& parameters() const { return parameters_; }
 
  private:
-  // -1 for what is no class's number.
+  // -1 if it is not the number of a class.
   static int64_t ClassOf(float value) {
     if (std::isnan(value)) return 0;
     return value > -1 && value < static_cast<float>(int64_t{1} << 31) ? static_cast<int64_t>(value) : -1;

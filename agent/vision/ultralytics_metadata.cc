@@ -176,7 +176,7 @@ UltralyticsDescription DescribeUltralytics(const std::vector<std::pair<std::stri
       Read(key, text, &description);
     } catch (const NotPlain&) {
       throw Failure(Code::kInput, "the entry '" + key + "' of the network's metadata cannot be read",
-                    "it is no such value as Ultralytics writes");
+                    "it is not a value that Ultralytics writes");
     }
   }
   return description;

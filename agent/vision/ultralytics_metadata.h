@@ -15,7 +15,7 @@ struct UltralyticsDescription {
   std::pair<int64_t, int64_t> points{17, 3};
 };
 
-// Of entries by key, each as Python writes such a value; others are passed over. Failure(kInput) if one is no such
+// Of entries by key, each as Python writes such a value; others are passed over. Failure(kInput) for any other
 // value.
 UltralyticsDescription DescribeUltralytics(const std::vector<std::pair<std::string, std::string>>& metadata);
 

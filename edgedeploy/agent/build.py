@@ -221,7 +221,7 @@ def _agent(board: Board) -> Product:
 
 
 def _shipped_agent(board: Board) -> Agent | None:
-    """The agent for a board's triple that edgedeploy ships; None if there is none."""
+    """The agent that edgedeploy ships for a board's triple, if any."""
     if board.cross_compiler or board.cross_compiler_options or not shipped.there_are():
         return None
     found = shipped.find(_shipped_target(board), key_of(_own_parts(_agent(board), board)), _versions())

@@ -63,7 +63,7 @@ class _Results(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error, which accepts everything: an unreadable message is no reason to fail."""
+    """Standard error, which accepts everything: an unreadable message must not make the command fail."""
 
     def write(self, data: Any) -> int:
         try:

@@ -105,7 +105,7 @@ def _why_not(board: Board) -> str:
     if board.family == "arm":
         # Of 13 independent `vmla.f32 q`, LLVM 19 starts two in a cycle on its Cortex-A72; of `fmla .4s`, one.
         return (
-            "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats in a cycle as the core does, and there "
-            "is no model of Cortex-A7 or Cortex-A53"
+            "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats in a cycle as the core does, and it has "
+            "no model of Cortex-A7 or Cortex-A53"
         )
     return f"no model of {board.cpu} was confirmed by published times: its profile states no `core_model`"

@@ -22,7 +22,7 @@ Pixels read_image(const std::string& path) {
   std::string kind;
   int width = 0, height = 0, most = 0;
   if (!(file >> kind >> width >> height >> most) || most != 255 || (kind != "P5" && kind != "P6")) {
-    throw std::invalid_argument(path + " is no image");
+    throw std::invalid_argument(path + " is not an image");
   }
   Pixels image{{}, width, height, kind == "P5"};
   image.bytes.resize(std::size_t(width) * height * (image.grey ? 1 : 3));

@@ -20,7 +20,7 @@ def read_image(path):
     content = Path(path).read_bytes()
     header = re.match(rb"P([56])\s+(\d+)\s+(\d+)\s+255\s", content)
     if not header:
-        sys.exit(f"detect: {path} is no image")
+        sys.exit(f"detect: {path} is not an image")
     kind, width, height = map(int, header.groups())
     pixels = np.frombuffer(content, np.uint8, offset=header.end())
     return pixels.reshape((height, width) if kind == 5 else (height, width, 3))

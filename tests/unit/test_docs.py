@@ -123,3 +123,24 @@ def test_folders_import_only_what_is_below_them_in_the_architecture() -> None:
                 if floors.get(parts[1], len(rows)) < floors.get(place, -1):
                     upwards.append(f"{path.relative_to(package)} imports {node.module}")
     assert upwards == []
+
+
+# Phrases that read as translated; docs/style.md has more on how we write.
+STILTED = re.compile(
+    r"(?<!there )(?<!There )\bis no (?!longer|more)\w|\banew\b|\bif need be\b|\bbe they\b|\b(can|to) be had\b"
+    r"|\bat hand\b|[Nn]one if there is none|\b[Ww]hatever\b"
+)
+
+
+@pytest.mark.parametrize("folder", ["", "agent", "benchmarks", "demos", "docs", "edgedeploy", "examples", "scripts"])
+def test_texts_are_plain_english(folder: str) -> None:
+    pattern = f"{folder}/**/*" if folder else "*.md"
+    texts = [path for path in ROOT.glob(pattern) if path.suffix in {".cc", ".h", ".hpp", ".md", ".py", ".sh", ".yaml"}]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts
+        if "compat" not in path.parts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if STILTED.search(line)
+    ]
+    assert not lines, "\n".join(lines)

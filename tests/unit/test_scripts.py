@@ -70,7 +70,7 @@ def test_the_first_demo_that_has_its_files_is_shown(
     monkeypatch.setattr(demo, "pull_files", pull_files)
     assert played(0, 0, 0, names=("retinaface", "of-another-version", "wake-word", "digits")) == 0
     said = capsys.readouterr()
-    shown = "This is the demo wake-word: its files are at hand."
+    shown = "This is the demo wake-word: its files are available."
     assert said.out.startswith(f"retinaface cannot be shown: no network\n\n{shown}\n")
     assert [line.split() for line in said.err.splitlines() if line][1:] == [
         ["retinaface", "unavailable"],

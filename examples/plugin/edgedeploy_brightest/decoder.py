@@ -18,7 +18,7 @@ class Brightest(Decoder):
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """A box around the pixel, if it is bright enough."""
         score, number = float(output(outputs, "value").ravel()[0]), int(output(outputs, "number").ravel()[0])
-        if not score >= self.threshold:  # NaN is no score
+        if not score >= self.threshold:  # NaN is not a score
             return []
         y, x = divmod(number, frame.network[1])
         (x1, y1), (x2, y2) = frame.to_image(np.array([[x, y], [x + 1, y + 1]], np.float32)).tolist()
