@@ -425,8 +425,8 @@ def test_transformed_weights_are_served_measured_and_profiled(agent: Path, trans
     ("damage", "said"),
     [
         ({"shape": [3, 3, 64, 32]}, "is not of the size of"),
-        ({"shape": [1 << 40]}, "an impossible shape"),
-        ({"shape": [-1]}, "an impossible shape"),
+        ({"shape": [1 << 40]}, "shape: 1099511627776 is not from 0 to"),
+        ({"shape": [-1]}, "shape: -1 is not from 0 to"),
         ({"shape": [1 << 20, 1 << 20]}, "is larger than 1 GiB"),
         ({"name": "weights/9.bin"}, "lists no file 'weights/9.bin'"),
         ({"name": "../net.onnx"}, "lists no file '../net.onnx'"),
