@@ -132,8 +132,8 @@ def test_what_makes_packages_is_there() -> None:
 BYSTANDERS = {
     ".": "__init__ errors keywords",
     "agent": "__init__ build edgedeploy_runtime recipe shipped",
-    "base": "__init__ cache catalog closing extras files opencv plugins progress settings streams supervision text"
-    " workers",
+    "base": "__init__ cache catalog closing extras files opencv plugins programs progress settings streams"
+    " supervision text workers",
     "records": "__init__ database events header lines trial",
     "runtime": "__init__ interface opencl session timing",
     "virtual": "__init__ emulation",
