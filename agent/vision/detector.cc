@@ -103,7 +103,8 @@ std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) 
 
 Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
   if (!parts_->camera) {
-    const Placed placed = Place(FromFrame(frame), parts_->size, parts_->fit);
+    const Image image = FromFrame(frame);
+    const Placed placed = Place(image, parts_->size, parts_->fit);  // may borrow its pixels
     WriteTensor(placed.pixels, parts_->colours, parts_->input, input);
     return placed.frame;
   }

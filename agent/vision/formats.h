@@ -29,10 +29,11 @@ struct CameraFrame {
   PixelFormat format;
 };
 
-// An image as a frame.
+// An image as a frame, which borrows its pixels.
 inline CameraFrame FrameOf(const Image& image) {
   return {image.Row(0), image.height(), image.width(), image.stride(), PixelFormat::kBgr};
 }
+CameraFrame FrameOf(Image&& image) = delete;
 
 // Bytes of a frame, whose pixels may be null. `stride` bytes lie between the beginnings of two rows, of I420's planes
 // of colour half as many; 0 if rows lie densely. Failure(kInput) for a size that the format does not have.

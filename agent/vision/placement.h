@@ -15,6 +15,7 @@ struct Placed {
   Frame frame;
 };
 Placed Place(const Image& image, Size size, Fit fit);
+Placed Place(Image&& image, Size size, Fit fit) = delete;  // its pixels would be gone
 
 // Height and width of the images that an input takes. Failure(kInput) if it takes none of that layout and colour.
 Size InputSize(const ImageInput& input, const TensorSpec& tensor);
