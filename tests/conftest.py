@@ -131,7 +131,8 @@ def command(
         monkeypatch.setenv(variable, str(tmp_path / "user"))
     cold = request.node.get_closest_marker("cold_cache") is not None or _without_code(request.config)
     share_caches(tmp_path / "user", cold=cold)
-    monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
+    if "shared_zoo" not in request.fixturenames:  # which may be set up before
+        monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     run = run_command(monkeypatch, capsys)
