@@ -34,6 +34,7 @@ from edgedeploy.compile.output.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.dead_channels import RemovedChannels
 from edgedeploy.compile.passes.fusion import FusedFunction
+from edgedeploy.compile.passes.half_precision import COMPUTE_IN_HALF, Trial, trial_of
 from edgedeploy.compile.passes.integers import THROUGHOUT
 from edgedeploy.compile.passes.order import COPIED, passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
@@ -214,7 +215,9 @@ def _scheduled(
         best = measured[name]
         fits = isinstance(best, backend.forms) and strategy.fits(best)
         fastest[name] = best if best and fits else strategy.default()
-    chosen = within(error_limit, strategies, fastest, call_counts(optimised.module))
+    # Half precision rounds by far more than the reference; a trial of the whole network decided that it may.
+    rounded = {name: strategy for name, strategy in strategies.items() if layers[name].types.accumulator != "float16"}
+    chosen = fastest | within(error_limit, rounded, fastest, call_counts(optimised.module))
 
     def schedule(name: str) -> Scheduled | None:
         packable = constants.get(name, set())
@@ -255,6 +258,14 @@ def _compiling(network: Network, board: Board) -> Iterator[None]:
         ) from error
 
 
+def trial(network: Network, board: Board, disabled_passes: Collection[str] = ()) -> Trial:
+    """A network that tries out half precision layer by layer, as its layers are for a board."""
+    passes = passes_for(board, disabled_passes)
+    with _compiling(network, board):
+        module = run_passes(network.module, passes[: passes.index(COMPUTE_IN_HALF)], Compilation(board))
+        return trial_of(network, module)
+
+
 def optimise(network: Network, board: Board) -> Optimised:
     """The functions of a network before they are scheduled, and the functions that run on the CPU."""
     with _compiling(network, board):
@@ -270,7 +281,8 @@ def _optimised(
     network: Network, board: Board, disabled_passes: Collection[str] = (), listener: Listener = ignore
 ) -> Optimised:
     """Apply the passes."""
-    compilation = Compilation(board)
+    single = {each.number for each in network.half.single} if network.half else None
+    compilation = Compilation(board, single)
     module = run_passes(network.module, passes_for(board, disabled_passes), compilation, listener)
     names = {variable.name_hint for variable in module.get_global_vars()}
     groups = {name: group for name, group in compilation.groups.items() if name in names}

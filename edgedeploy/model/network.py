@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import TensorSpec
@@ -37,6 +38,7 @@ class Network:
         module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
         inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
             compiled part, as are those of `reference`.
+        half: the layers in half precision; None if all of them compute in single.
         quantised: whether it has quantised layers.
         reference: one inference by a program other than TVM, to check the compiled code against.
         reference_name: that program and its version.
@@ -68,6 +70,7 @@ class Network:
     by_operator: OperatorWise | None = None
     cut_off: CutOff | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    half: Half | None = None
 
     @property
     def results(self) -> list[TensorSpec]:

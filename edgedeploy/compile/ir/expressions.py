@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.types import LayerTypes
+from edgedeploy.compile.ir.types import LayerTypes, is_floating
 
 # The axes of a transpose between layouts.
 NHWC_OF_NCHW, NCHW_OF_NHWC = [0, 2, 3, 1], [0, 3, 1, 2]
@@ -182,9 +182,9 @@ def axes_of(expression: Any) -> list[int] | None:
 
 
 def types_of(call: relax.Call) -> LayerTypes:
-    """The types of a convolution or a product; TVM's operators sum up in the type of their results."""
+    """The types of a convolution or a product, which sums up in the type of its floats, or in that of its result."""
     data, weights, result = (str(each.ty.dtype) for each in (*call.args[:2], call))
-    return LayerTypes(data, weights, accumulator=result, result=result)
+    return LayerTypes(data, weights, data if is_floating(data) and data == weights else result, result)
 
 
 def is_oihw(convolution: relax.Call) -> bool:

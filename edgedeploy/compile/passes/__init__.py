@@ -49,11 +49,13 @@ class Compilation:
 
     Attributes:
         board: the target of the build.
+        half: numbers of the layers that stay in single precision while others compute in half; None if all stay.
         removed: the layers that lost channels.
         groups: by name, the functions that hold a layer, before each became one loop nest.
     """
 
     board: Board
+    half: Collection[int] | None = None
     removed: list[RemovedChannels] = field(default_factory=list)
     groups: dict[str, FusedFunction] = field(default_factory=dict)
 

@@ -22,6 +22,7 @@ from edgedeploy.compile.passes.convolutions import (
 )
 from edgedeploy.compile.passes.dead_channels import REMOVE_CHANNELS
 from edgedeploy.compile.passes.fusion import KEEP_BROADCASTS_APART, KEEP_SLICES_APART, LOWER_ANCHORS, MERGE_FUSED
+from edgedeploy.compile.passes.half_precision import COMPUTE_IN_HALF, WIDEN_HALF
 from edgedeploy.compile.passes.integers import COMPUTE_IN_INTEGERS, ROUND_IN_FLOAT
 from edgedeploy.compile.passes.layouts import CONVERT_LAYOUT, REMOVE_TRANSPOSES, SEPARATE_RESIZES
 from edgedeploy.compile.passes.legalisation import LEGALISE_OPERATORS
@@ -62,6 +63,7 @@ def _make_views(module: tvm.IRModule) -> tvm.IRModule:
 
 
 PASSES = [
+    WIDEN_HALF,
     DECOMPOSE_OPERATORS,
     FOLD_CONSTANTS,
     UNIFY_OPERATORS,
@@ -79,6 +81,7 @@ PASSES = [
     REMOVE_CHANNELS,
     CONVOLVE_AVERAGES,
     SPLIT_CONCATENATIONS,
+    COMPUTE_IN_HALF,
     PAD_CHANNELS,
     CONVERT_LAYOUT,
     REMOVE_TRANSPOSES,

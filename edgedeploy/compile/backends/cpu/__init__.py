@@ -18,7 +18,7 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type, word_steps
+from edgedeploy.compile.backends.cpu.steps import activation_type, cpu_features, weight_type, word_steps
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.ir.types import LayerTypes, lanes_for
@@ -60,6 +60,11 @@ class CpuBackend(Backend):
         """The channels that a convolution needs to be computed in whole vectors: at least those of its result."""
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
+
+    @property
+    def has_half(self) -> bool:
+        """Whether it has instructions for arithmetic in half precision."""
+        return bool(cpu_features(self.board) & {"fullfp16", "avx512fp16"})
 
     @property
     def activation_type(self) -> str:

@@ -103,7 +103,7 @@ def _keep_nan(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimF
     """
 
     def kept(expression: Any) -> Any:
-        if str(getattr(expression.ty, "dtype", "")) != "float32":  # names of functions have no type
+        if str(getattr(expression.ty, "dtype", "")) not in ("float32", "float16"):  # names of functions have no type
             return None
         if not isinstance(expression, tirx.Max | tirx.Min):
             return expression

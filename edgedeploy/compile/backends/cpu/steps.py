@@ -190,8 +190,13 @@ def _features(triple: str, cpu: str, flags: tuple[str, ...], float_abi: str | No
     return features_of(tvm.target.Target(target))
 
 
+def cpu_features(board: Board) -> frozenset[str]:
+    """The features of a board's CPU as LLVM names them."""
+    return _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
+
+
 def _all_steps(board: Board) -> list[Step]:
-    features = _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
+    features = cpu_features(board)
     family = {"x86_64": _x86_steps, "aarch64": _aarch64_steps, "arm": _arm_steps}.get(board.family)
     found = list(family(features, board.vector.bits)) if family else []
     if board.in_order:  # which does not multiply while it repeats input channels

@@ -22,7 +22,7 @@ from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import PACK
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
-from edgedeploy.compile.tiles import Tile
+from edgedeploy.compile.tiles import Tile, divisors
 from edgedeploy.target.board import Board
 
 # Pixels a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
@@ -30,6 +30,10 @@ CACHE_PAGE = 4096
 WAYS = 8
 # Copies of such pixels are one vector more than a multiple of so many bytes apart.
 ALIGNED = CACHE_PAGE // 4
+
+# The terms of a sum of half precision that is added to others like it. Rounding errors of long sums grow with the root
+# of their terms; in two levels, a sum of 4096 terms has the errors of one of 128.
+_SHORT_SUM = 64
 
 # A test before each kernel element is not worth it if it skips less than this part of the steps.
 _FEWEST_SKIPPED = 0.1
@@ -73,7 +77,8 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
         sums, channels = _accumulate_slices(kernel, sums, task, tile, order.slices, lanes, steps)
     else:
         innermost = tiles[-1] if tiles else task
-        _, _, channels, *_ = kernel.accumulate_inside(sums, innermost, 3, lanes, pixels=2, steps=steps)
+        sums, loops = _accumulate(kernel, sums, innermost, lanes, pixels=2, steps=steps)
+        channels = loops[min(2, len(loops) - 1)]
     if order.by_channels:
         for name in padding:
             copy = kernel.block(name)
@@ -84,6 +89,48 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
     if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
         _skip_padding(kernel, kernel.layer, tile, sums, channels)
     return packing
+
+
+def _accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, Any]:
+    """Sum up in one go, or in short sums that are added up, so that half precision rounds less.
+
+    Returns:
+        The block that sums up products, and its loops over them.
+    """
+    schedule = kernel.schedule
+    _, reduced = kernel.spatial_and_reduced(sums, schedule.get_loops(sums))
+    part = _part(kernel, reduced) if kernel.dtypes(sums)[-1] == "float16" else None
+    if part is None:
+        return sums, kernel.accumulate_inside(sums, loop, len(reduced), lanes, pixels=pixels, steps=steps)
+    parts = schedule.rfactor(part, 0)
+    schedule.compute_at(sums, loop, preserve_unit_loops=True)
+    dimensions = len(schedule.get(sums).iter_vars)
+    part, *of_tile = list(schedule.get_loops(sums)[-dimensions:])
+    kernel.unroll_tile(of_tile[-1 - pixels :], lanes)
+    count = len(schedule.get(parts).iter_vars) - dimensions
+    loops = kernel.accumulate_inside(parts, part, count, lanes, pixels=pixels, steps=steps)
+    schedule.decompose_reduction(sums, part)
+    schedule.set_scope(sums, 0, "local")
+    return parts, loops
+
+
+def _part(kernel: Kernel, loops: list[Any]) -> Any:
+    """The loop over the short sums of a long one; None for short ones."""
+    schedule, inner, terms = kernel.schedule, list(loops), 1
+    while inner:
+        extent = int(schedule.get(inner[-1]).extent)
+        if terms * extent > _SHORT_SUM:
+            break
+        terms *= extent
+        inner.pop()
+    if not inner:
+        return None
+    if terms == 1 or (len(inner) == 1 and terms < _SHORT_SUM // 4):
+        extent = int(schedule.get(inner[-1]).extent)
+        together = max(each for each in divisors(extent) if each * terms <= _SHORT_SUM)
+        if together > 1:
+            inner[-1], _ = schedule.split(inner[-1], [None, together])
+    return schedule.fuse(*inner) if len(inner) > 1 else inner[0]
 
 
 def _accumulate_slices(
@@ -181,5 +228,5 @@ def matmul(kernel: Kernel, board: Board) -> Packing | None:
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
     kernel.unroll_tile([row_in, column_in], lanes)
-    kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
+    _accumulate(kernel, product, task, lanes, pixels=1)
     return packing

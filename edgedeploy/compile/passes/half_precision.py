@@ -1,0 +1,421 @@
+"""Half precision (float16): which operators of a network compute in it, and a copy of the network that tries them out.
+
+Networks are imported in the precision of their file, and widened to single precision first. Layers then compute in
+half, as do operators that move or compare values or round once, where their data are in half. Others stay in single:
+sums of many values, softmax, norms and elementary functions.
+
+On CPUs without half arithmetic everything stays in single.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.ir.expressions import (
+    Emitter,
+    bindings_of,
+    constant,
+    constant_value,
+    conv2d_like,
+    is_call,
+    shape_of,
+)
+from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name
+from edgedeploy.compile.passes import Compilation, Pass
+from edgedeploy.model.network import Network
+from edgedeploy.model.tensors import TensorSpec
+
+HALF, SINGLE = "float16", "float32"
+
+# The largest finite number in half precision, and how far below it the values of a layer must stay: inputs in use may
+# be larger than those of a trial.
+LARGEST = 65504.0
+MARGIN = 4.0
+
+# The names of a trial's further input and output.
+SWITCHES, PEAKS = "edgedeploy.switches", "edgedeploy.peaks"
+
+# The attribute of a network whose file has layers in half precision.
+IN_HALF = "edgedeploy.in_half"
+
+_LAYERS = ("nn.conv2d", "matmul")
+
+# Operators whose results are some of their operands' values, or exact results that are rounded once.
+_ROUNDED_ONCE = """
+abs add broadcast_to clip concat expand_dims flatten flip max maximum min minimum multiply negative nn.leakyrelu
+nn.max_pool2d nn.pad nn.prelu nn.relu permute_dims repeat reshape split squeeze stack strided_slice subtract tile where
+""".split()  # noqa: SIM905
+
+
+class _Writer:
+    """Writes a network's function again, operator by operator; subclasses choose what each becomes.
+
+    `values` are the new expressions of the old variables, `bound` those of the new ones, and `variable` is the old one
+    whose value is being written.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self.module, self.function = module, module["main"]
+        self.builder = relax.BlockBuilder()
+        self.emit = Emitter(self.builder)
+        self.values: dict[Any, Any] = {}
+        self.bound: dict[Any, Any] = {}
+        self.variable: Any = None
+
+    def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
+        """What a call becomes, for its new arguments."""
+        raise NotImplementedError
+
+    def outputs(self, results: Any) -> Any:
+        """The outputs of the new function."""
+        return results
+
+    def parameters(self) -> list[relax.Var]:
+        """The parameters of the new function."""
+        return list(self.function.params)
+
+    def written(self) -> tvm.IRModule:
+        """The module with the new function."""
+        with self.builder.function("main", self.parameters(), attrs=dict(self.function.attrs or {})):
+            with self.builder.dataflow():
+                for binding in bindings_of(self.function):
+                    self.variable = binding.var
+                    self.values[binding.var] = self._new(self._value(binding.value))
+                output = self.builder.emit_output(self.outputs(self._moved(self.function.body.body)))
+            self.builder.emit_func_output(output)
+        main = self.builder.get()["main"]
+        functions = {**self.module.functions, self.module.get_global_var("main"): main}
+        module = tvm.IRModule(functions, attrs=self.module.attrs)
+        return relax.transform.CanonicalizeBindings()(relax.transform.DeadCodeElimination()(module))
+
+    def as_type(self, value: Any, dtype: str) -> Any:
+        """A tensor of floats, or a tuple of them, in a precision; anything else as it is."""
+        whole = self.bound.get(value, value)
+        if isinstance(whole, relax.Tuple):
+            return relax.Tuple([self.as_type(each, dtype) for each in whole.fields])
+        if precision_of(value) in (None, dtype):
+            return value
+        if (known := constant_value(value)) is not None:
+            with np.errstate(over="ignore"):
+                return constant(known.astype(dtype))
+        if is_call(whole, "relax.astype") and precision_of(whole.args[0]) == dtype == HALF:
+            return whole.args[0]  # it was rounded to half before
+        return self.emit.astype(value, dtype)
+
+    def layer_in_half(self, call: relax.Call, arguments: list[Any]) -> Any:
+        """A layer whose sums are in half precision, and its results in single."""
+        data, weights = (self.as_type(each, HALF) for each in arguments)
+        if is_call(call, "relax.nn.conv2d"):
+            return conv2d_like(call, data, weights, out_dtype=SINGLE)
+        return relax.op.matmul(data, weights, out_dtype=SINGLE)
+
+    def with_types(self, call: relax.Call, arguments: list[Any], dtype: str) -> Any:
+        """A call whose arguments of floats are in a precision, and its result with them if the operator allows it."""
+        found = [self.as_type(each, dtype) for each in arguments]
+        name = operator_name(call)
+        if name == "nn.conv2d":
+            return conv2d_like(call, *found, out_dtype=dtype)
+        if name == "matmul":
+            return relax.op.matmul(*found, out_dtype=dtype)
+        return relax.Call(call.op, found, call.attrs, call.ty_args)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, relax.Call):
+            return self.operator(value, [self._moved(each) for each in value.args])
+        return self._moved(value)
+
+    def _moved(self, value: Any) -> Any:
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple([self._moved(each) for each in value.fields])
+        if isinstance(value, relax.TupleGetItem):
+            return relax.TupleGetItem(self._moved(value.tuple_value), value.index)
+        return self.values.get(value, value) if isinstance(value, relax.Var) else value
+
+    def _new(self, value: Any) -> Any:
+        if isinstance(value, relax.Var):
+            return value
+        variable = self.emit(value)
+        self.bound[variable] = value
+        return variable
+
+
+def precision_of(value: Any) -> str | None:
+    """The precision of a tensor: `HALF` or `SINGLE`; None for anything else."""
+    dtype = str(getattr(value.ty, "dtype", ""))
+    return dtype if dtype in (HALF, SINGLE) else None
+
+
+def is_layer(call: Any) -> bool:
+    """Whether an expression computes a layer that may be in half precision: a convolution or a product of floats."""
+    return operator_name(call) in _LAYERS and precision_of(call) is not None
+
+
+class _Widener(_Writer):
+    """Everything in single precision, but for inputs and outputs; a cast to half still rounds."""
+
+    def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
+        if is_call(call, "relax.call_tir") or _states_half(call):
+            return relax.Call(call.op, [*map(self._as_before, call.args, arguments)], call.attrs, call.ty_args)
+        if is_call(call, "relax.astype"):
+            return relax.Call(call.op, arguments, call.attrs)
+        return self.with_types(call, arguments, SINGLE)
+
+    def outputs(self, results: Any) -> Any:
+        return _as_declared(self, self.function, results)
+
+    def _as_before(self, old: Any, new: Any) -> Any:
+        if isinstance(old, relax.Tuple):
+            return relax.Tuple([*map(self._as_before, old.fields, self._fields(new))])
+        return self.as_type(new, precision_of(old) or SINGLE)
+
+    def _fields(self, value: Any) -> Sequence[Any]:
+        return list(self.bound.get(value, value).fields)
+
+
+def _states_half(call: relax.Call) -> bool:
+    """Whether an operator's attributes state its result's type, as those of few do."""
+    stated = str(getattr(call.attrs, "out_dtype", "") or getattr(call.attrs, "dtype", "") or "")
+    return stated == HALF and operator_name(call) not in (*_LAYERS, "astype")
+
+
+def _as_declared(writer: _Writer, function: relax.Function, results: Any) -> Any:
+    """Outputs in the types of a function's own."""
+    if isinstance(function.body.body.ty, relax.TupleType):
+        fields = writer.bound.get(results, results).fields
+        types = function.body.body.ty.fields
+        return relax.Tuple([writer.as_type(each, str(kind.dtype)) for each, kind in zip(fields, types, strict=True)])
+    return writer.as_type(results, str(function.body.body.ty.dtype))
+
+
+def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    calls = [each.value for each in bindings_of(module["main"])]
+    if not any(_holds_half(each.var) for each in bindings_of(module["main"])):
+        return module
+    in_half = any(is_layer(each) and precision_of(each) == HALF for each in calls)
+    return _Widener(module).written().with_attr(IN_HALF, in_half)
+
+
+def _holds_half(variable: Any) -> bool:
+    fields = variable.ty.fields if isinstance(variable.ty, relax.TupleType) else [variable.ty]
+    return any(str(getattr(each, "dtype", "")) == HALF for each in fields)
+
+
+class _HalfWriter(_Writer):
+    """Decides which values are in half precision, in three ways.
+
+    The products of a layer are summed up in half. Elementwise operators after it, which run in the layer's function,
+    compute in single, and the last of them rounds to half what is stored. Operators that read only stored values and
+    round once themselves compute in half.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.layers = 0
+        # By value, why it is in half precision, and whether it is rounded yet.
+        self._reasons: dict[Any, Any] = {}
+        self._stored: set[Any] = set()
+        self._readers: dict[Any, list[Any]] = {}
+        for each in bindings_of(self.function):
+            for read in relax.analysis.free_vars(each.value):
+                self._readers.setdefault(read, []).append(each.value)
+
+    def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
+        """A layer, and why it is in half precision; None if it is not."""
+        raise NotImplementedError
+
+    def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
+        """An operator that rounds once, in half precision."""
+        raise NotImplementedError
+
+    def rounded(self, value: Any, reason: Any) -> Any:
+        """A value rounded to half precision."""
+        raise NotImplementedError
+
+    def any_of(self, reasons: list[Any]) -> Any:
+        """The reason of a value that is computed from others."""
+        return reasons[0]
+
+    def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
+        if is_call(call, "relax.call_tir", "relax.astype"):
+            found = [self.as_type(each, SINGLE) for each in arguments]
+            return relax.Call(call.op, found, call.attrs, call.ty_args)
+        if is_layer(call):
+            value, reason = self.layer(self.layers, call, arguments)
+            self.layers += 1
+            return value if reason is None else self._kept(value, reason, stored=False)
+        data = self._largest(arguments)
+        reasons = [self._reasons[each] for each in data if each in self._reasons]
+        if not reasons or not (is_kind(call, Kind.ELEMENTWISE) or operator_name(call) in _ROUNDED_ONCE):
+            return self.with_types(call, arguments, SINGLE)
+        reason = self.any_of(reasons)
+        if operator_name(call) in _ROUNDED_ONCE and self._stored.issuperset(data):
+            return self._kept(self.in_half(call, arguments, reason), reason, stored=True)
+        return self._kept(self.with_types(call, arguments, SINGLE), reason, stored=False)
+
+    def outputs(self, results: Any) -> Any:
+        return _as_declared(self, self.function, results)
+
+    def _kept(self, value: Any, reason: Any, *, stored: bool) -> Any:
+        """A value in half precision, rounded if anything but an elementwise operator reads it."""
+        variable = self._new(value)
+        if not stored and not all(is_kind(each, Kind.ELEMENTWISE) for each in self._readers.get(self.variable, [])):
+            variable, stored = self._new(self.rounded(variable, reason)), True
+        self._reasons[variable] = reason
+        if stored:
+            self._stored.add(variable)
+        return variable
+
+    def _moved(self, value: Any) -> Any:
+        moved = super()._moved(value)
+        if isinstance(moved, relax.TupleGetItem) and moved.tuple_value in self._reasons:
+            part = self._new(moved)
+            self._reasons[part] = self._reasons[moved.tuple_value]
+            self._stored.add(part)
+            return part
+        return moved
+
+    def _largest(self, arguments: list[Any]) -> list[Any]:
+        """An operator's data of the most values."""
+        tensors = [each for each in _tensors(arguments, self.bound) if constant_value(each) is None]
+        sizes = [math.prod(shape_of(each)) for each in tensors]
+        return [each for each, size in zip(tensors, sizes, strict=True) if size == max(sizes)]
+
+
+class _Halver(_HalfWriter):
+    """Layers in half precision, but for those of some numbers."""
+
+    def __init__(self, module: tvm.IRModule, single: Collection[int]) -> None:
+        super().__init__(module)
+        self._single = frozenset(single)
+
+    def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
+        if number in self._single:
+            return self.with_types(call, arguments, SINGLE), None
+        return self.layer_in_half(call, arguments), True
+
+    def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
+        return self.with_types(call, arguments, HALF)
+
+    def rounded(self, value: Any, reason: Any) -> Any:
+        return self.as_type(value, HALF)
+
+
+def _tensors(arguments: Sequence[Any], bound: dict[Any, Any]) -> list[Any]:
+    found = []
+    for each in arguments:
+        whole = bound.get(each, each)
+        if isinstance(whole, relax.Tuple):
+            found += _tensors(whole.fields, bound)
+        elif isinstance(each.ty, relax.TensorType):
+            found.append(each)
+    return found
+
+
+def _halved(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    if compilation.half is None:
+        return module
+    return _Halver(module, compilation.half).written()
+
+
+WIDEN_HALF = Pass("widen-half", "Widen half precision to single; a later pass may choose half again.", _widened)
+COMPUTE_IN_HALF = Pass(
+    "compute-in-half", "Compute chosen layers, and operators between them, in half precision.", _halved
+)
+
+
+class _TrialWriter(_HalfWriter):
+    """Each layer in both precisions, one of which a switch chooses at run time.
+
+    Data are multiplied by `MARGIN` before a layer in half precision, which changes no rounding but that of subnormal
+    numbers, so that values beyond `LARGEST / MARGIN` become infinite; a layer's peak is its largest value.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.described = [_described(each.value) for each in bindings_of(self.function) if is_layer(each.value)]
+        self._switches = relax.Var("switches", relax.TensorType((len(self.described),), "bool"))
+        self._peaks: list[Any] = []
+
+    def parameters(self) -> list[relax.Var]:
+        return [*self.function.params, self._switches]
+
+    def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
+        single = self._new(self.with_types(call, arguments, SINGLE))
+        half = self._in_half(lambda data: self.layer_in_half(call, [data, *arguments[1:]]), arguments[0])
+        self._peaks.append(self.emit.reshape(self.emit.max(self.emit.abs(half)), [1]))
+        switch = self.emit.strided_slice(self._switches, axes=[0], begin=[number], end=[number + 1])
+        return relax.op.where(switch, half, single), switch
+
+    def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
+        single = self._new(self.with_types(call, arguments, SINGLE))
+        return single if precision_of(single) is None else self.rounded(single, reason)
+
+    def rounded(self, value: Any, reason: Any) -> Any:
+        return relax.op.where(reason, self._in_half(lambda data: data, value), value)
+
+    def any_of(self, reasons: list[Any]) -> Any:
+        found = reasons[0]
+        for each in reasons[1:]:
+            if not each.same_as(found):
+                found = self.emit.logical_or(found, each)
+        return found
+
+    def outputs(self, results: Any) -> Any:
+        fields = self.bound.get(results, results)
+        fields = list(fields.fields) if isinstance(fields, relax.Tuple) else [results]
+        return relax.Tuple([*fields, self.emit.concat(relax.Tuple(self._peaks), axis=0)])
+
+    def _in_half(self, compute: Callable[[Any], Any], data: Any) -> Any:
+        """A result in half precision, as single."""
+        rounded = self.emit.astype(self.emit.multiply(data, MARGIN), HALF)
+        return self.emit.multiply(self.as_type(self._new(compute(rounded)), SINGLE), 1 / MARGIN)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a trial: a description for people, and the arithmetic operations of one inference."""
+
+    description: str
+    operations: int
+
+
+def _described(call: relax.Call) -> Layer:
+    weights, result = shape_of(call.args[1]), shape_of(call)
+    if operator_name(call) == "matmul":
+        terms = weights[-2]
+        text = f"product of {terms} terms, {' x '.join(map(str, result))}"
+    else:
+        terms = math.prod(weights[1:])
+        kernel, pixels = " x ".join(map(str, weights[2:])), " x ".join(map(str, result[2:]))
+        text = f"{kernel} convolution, {shape_of(call.args[0])[1]} to {result[1]} channels, {pixels} pixels"
+    return Layer(text, 2 * math.prod(result) * terms)
+
+
+class Trial(NamedTuple):
+    """A network with a switch for each layer's precision.
+
+    Its last input, `SWITCHES`, states for each layer whether it is in half precision. Its last output, `PEAKS`, has the
+    largest value of each, which is infinite beyond `LARGEST / MARGIN`.
+    """
+
+    network: Network
+    layers: list[Layer]
+
+
+def trial_of(network: Network, module: tvm.IRModule) -> Trial:
+    """The trial of a network, whose module was rewritten by the passes before `COMPUTE_IN_HALF`."""
+    writer = _TrialWriter(module)
+    shape = [len(writer.described)]
+    changed = {
+        "module": writer.written() if writer.described else module,
+        "inputs": [*network.inputs, TensorSpec(name=SWITCHES, shape=shape, dtype="bool")],
+        "outputs": [*network.outputs, TensorSpec(name=PEAKS, shape=shape, dtype=SINGLE)],
+    }
+    return Trial(replace(network, **changed), writer.described)

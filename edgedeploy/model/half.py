@@ -1,0 +1,49 @@
+"""Half precision: the record of the layers that compute in it, in a network and in packages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from edgedeploy.base.documents import Listed, Record
+
+Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Kept(Record):
+    """A layer that stays in single precision.
+
+    Attributes:
+        number: its place among the network's convolutions and products, from 0.
+        layer: what it computes, for people.
+        why: why it stays.
+    """
+
+    number: Annotated[int, Field(ge=0)]
+    layer: str
+    why: str
+
+
+class Half(Record):
+    """The choice of layers that compute in half precision.
+
+    Attributes:
+        layers: the number of convolutions and products.
+        single: those of them that stay in single precision.
+        expected: the expected error of outputs, as a fraction of their largest value.
+        errors: by output, the largest difference from single precision in trials, as a fraction of its largest value.
+    """
+
+    layers: Annotated[int, Field(gt=0)]
+    single: Listed[Kept]
+    expected: Error
+    errors: dict[str, Error]
+
+    def line(self) -> str:
+        """The record in one line for people."""
+        error = max(self.expected, *self.errors.values())
+        return (
+            f"{self.layers - len(self.single)} of {self.layers} layers in half precision, "
+            f"which changes outputs by up to {error:.2g} of their largest value"
+        )
