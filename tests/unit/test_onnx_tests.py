@@ -43,7 +43,7 @@ def judge(case: Case) -> Iterator[object]:
 
 @pytest.mark.slow
 def test_a_worker_that_crashes_or_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_tests, "DEADLINE_S", 2.0)
+    monkeypatch.setattr(onnx_tests, "DEADLINE_S", 20.0)  # what a loaded machine needs to start a worker
     results = onnx_tests.run([Case(each) for each in ("kill", "ok", "hang", "ok")], 1, judge=judge)
     assert [result.outcome for result in results] == ["crash", "pass", "crash", "pass"]
     assert all(result.onnxruntime for result in results)
