@@ -158,7 +158,7 @@ Manifest Read(const Json& json) {
                     std::to_string(kManifestFormat) + ", not " + std::to_string(format));
   }
   fields.Skip({"model_sha256", "build_key", "target", "versions", "linker", "tuning_records", "disabled_passes",
-               "set_inputs", "quantisation", "memory", "checked"});
+               "set_inputs", "quantisation", "half", "memory", "checked"});
   Manifest manifest;
   Entry first{"main", {}, {}, {}, false};
   std::vector<Entry> further;

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +28,7 @@ from edgedeploy.package.usage import Usage
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
+from edgedeploy.selftest.precision import check_precision, with_half
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.target.facts import Facts
@@ -309,6 +310,7 @@ class Plan:
 
         source, board, records, progress = self.source, self.board.profile, self.records, self.progress
         check_target(board)
+        check_precision(board)
         passes_for(board, self.disabled_passes)  # before the long work: names and packages that cannot be used
         linker = c_compiler(board)
         linker.check()
@@ -323,6 +325,8 @@ class Plan:
                 )
             entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
             network, cases, usage = entries[0]
+            network = with_half(network, board, cases, self.disabled_passes, progress)
+            entries = [each._replace(network=replace(each.network, half=network.half)) for each in entries]
             limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
             contents: dict[str, bytes] = {}
             log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
@@ -356,6 +360,7 @@ class Plan:
                 heads=list(network.heads),
                 metadata={key: value for key, value in network.metadata.items() if key not in OWN},
                 quantisation=quantisation,
+                half=network.half,
                 usage=usage,
                 board=self.board.label,
                 build_key=self.key,

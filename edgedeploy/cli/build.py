@@ -180,6 +180,7 @@ def build(
             if explain:
                 _print_code(built, resolved.profile)
                 _print_explanation(explanation)
+                _print_single(built)
         return {**_as_dict(built, error, print_pass_times=print_pass_times), **explanation}
 
     # All networks are found before the first is built.
@@ -242,6 +243,7 @@ def _as_dict(built: Built, error: float | None, *, print_pass_times: bool) -> di
         "linker": manifest.linker,
         "tuning_records": manifest.tuning_records,
         "quantisation": manifest.quantisation.model_dump(mode="json") if manifest.quantisation else None,
+        "half": manifest.half.model_dump(mode="json") if manifest.half else None,
         "disabled_passes": manifest.disabled_passes,
         "abi": manifest.abi.model_dump(),
         "memory": manifest.memory.model_dump(),
@@ -265,6 +267,7 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
         *(f"tolerance: {line}" for line in test.raised(built.manifest.outputs, quantised=record is not None)),
         f"memory: {built.manifest.memory.line()}",
         *(f"quantised: {line}" for line in (record.lines() if record else [])),
+        *([f"precision: {half.line()}"] if (half := built.manifest.half) else []),
         *map(str, built.dumps),
     ]
     stdout().print(*lines, sep="\n")
@@ -305,6 +308,13 @@ def _print_code(built: Built, board: Board) -> None:
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
     code = f"code for {' '.join([board.triple, board.cpu, *board.features])}"
     stdout().print(code, f"linked by {built.manifest.linker}", f"needs {', '.join(needs)}", sep="\n")
+
+
+def _print_single(built: Built) -> None:
+    """The layers that stay in single precision next to others in half, and why."""
+    if built.manifest.half and built.manifest.half.single:
+        rows = [[str(each.number), each.layer, each.why] for each in built.manifest.half.single]
+        print_table(["number", "layer", "why"], rows, title="in single precision")
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Context, Option
 
@@ -93,6 +93,12 @@ class Overriding(Linking):
     mattr: Annotated[
         str | None, Option(metavar="FLAGS", help="Use these LLVM feature flags, such as +dotprod,-lse; '' for none.")
     ] = None
+    precision: Annotated[
+        Literal["single", "half", "auto"] | None,
+        Option(
+            help="Compute layers in this precision; auto: in half precision where outputs stay near those in single."
+        ),
+    ] = None
     device: Annotated[
         str | None, Option(metavar="NAME", help="Use the device whose name contains this; '' for any.")
     ] = None
@@ -103,6 +109,7 @@ class Overriding(Linking):
         given = {
             "cpu": self.mcpu,
             "features": None if self.mattr is None else _flags(self.mattr),
+            "precision": self.precision,
             "device": None if self.device is None else {"name": self.device},
         }
         return {**super().fields, **{name: value for name, value in given.items() if value is not None}}

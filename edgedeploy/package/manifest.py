@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field
 
 from edgedeploy.base.documents import Listed, Record, first_fault, parse_json, whole
 from edgedeploy.errors import UnsupportedError
+from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
 from edgedeploy.model.quantised import Quantisation
 from edgedeploy.model.tensors import TensorSpec
@@ -127,6 +128,7 @@ class Manifest(Record):
         inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
         further: the same network for other shapes of its inputs; most packages have one shape.
         quantisation: how it was quantised, and the loss; None for a float network.
+        half: the layers in half precision; None if all are in single.
         usage: how images become its input, and its outputs results; None if unknown.
         transformed: weights that the library transforms when it is loaded, each under the name of its member; its
             function `TRANSFORM` takes them, and entries take its results after their inputs.
@@ -153,6 +155,7 @@ class Manifest(Record):
     heads: Listed[Head] = []
     metadata: dict[str, str] = {}
     quantisation: Quantisation | None = None
+    half: Half | None = None
     usage: Usage | None = None
     abi: Abi
     memory: Memory

@@ -36,6 +36,8 @@ _SPREADS = 3.0
 MOST = 10.0
 # If rounding alone changes outputs of edge inputs by more, in usual tolerances, smaller inputs are tried.
 _STEADY = 0.1
+# The tolerance of a network in half precision, in expected errors: nearly all are below three standard deviations.
+_EXPECTED = 3.0
 # The part of the tolerance that estimated rounding errors may take: the estimate is right within a factor of two.
 _ESTIMATED = 0.5
 
@@ -72,9 +74,13 @@ def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> t
     """The tolerance of outputs that rounding changes little; as `tolerance_of`."""
     if exact:
         return EXACT
-    relative, absolute = tolerance_in(computed_types(network))
+    relative, absolute = _usual(network)
     least = (board.device.tolerance if board.device else None) or TOLERANCE
     return max(relative, least[0]), max(absolute, least[1])
+
+
+def _usual(network: Network) -> tuple[float, float]:
+    return tolerance_in(["float16"] if network.half else computed_types(network))
 
 
 def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
@@ -103,6 +109,8 @@ def tolerance_of(
     if network.quantised:
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
+    if network.half:
+        needed = max(needed, _EXPECTED * max(network.half.expected, network.half.errors[output]))
     return min(max(usual, _rounded_up(needed)), most), absolute
 
 
@@ -132,7 +140,7 @@ def _unrest(network: Network, case: Recorded) -> float:
     """The largest effect of rounding alone on an output, in usual tolerances."""
     if network.quantised or not case.spread:
         return 0.0  # one step of one value is as large as an error
-    relative, absolute = tolerance_in(computed_types(network))
+    relative, absolute = _usual(network)
     return max(
         spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()
     )

@@ -77,6 +77,8 @@ class Board(Record):
         glibc: the oldest glibc that the board's system may have.
         ssh: where the board is reached; None for this machine.
         devices: devices besides the CPU that networks run on; at most one.
+        precision: of layers: `single`, `half`, or `auto`: half where outputs stay near those in single. None stands for
+            `auto` if a network's file is in half precision, else for `single`.
         health_check: a shell command that checks, on the board, whether the release in use works.
         health_check_s: its time limit in seconds.
         max_accuracy_loss: the largest accuracy loss by quantisation with which a network may be pushed.
@@ -99,6 +101,7 @@ class Board(Record):
     glibc: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     ssh: Ssh | None = None
     devices: Annotated[list[AnyDevice], Field(max_length=1)] = []
+    precision: Literal["single", "half", "auto"] | None = None
     health_check: Annotated[str, AfterValidator(check_command)] | None = None
     health_check_s: Annotated[int, Field(gt=0, le=86400)] = HEALTH_CHECK_S
     max_accuracy_loss: Annotated[float, Field(ge=0, le=1)] | None = None

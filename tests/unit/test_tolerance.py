@@ -135,11 +135,11 @@ def computing_in(*dtypes: str) -> Any:
         for dtype in dtypes:
             given = builder.emit(relax.op.exp(relax.op.astype(given, dtype)))
         builder.emit_func_output(given)
-    return SimpleNamespace(quantised=False, module=builder.get())
+    return SimpleNamespace(quantised=False, half=None, module=builder.get())
 
 
 FLOAT = computing_in("float32")
-QUANTISED: Any = SimpleNamespace(quantised=True, module=FLOAT.module)
+QUANTISED: Any = SimpleNamespace(quantised=True, half=None, module=FLOAT.module)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""Chooses the layers of a network that compute in half precision, by trials on this machine.
+
+A trial holds each layer in both precisions, and a switch for each (`compile.passes.half_precision`). It is compiled
+once, and run with many settings: half precision is emulated here, with the roundings of the board's arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgedeploy.base.progress import Progress
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.model.half import Half, Kept
+from edgedeploy.model.tensors import Tensors
+from edgedeploy.runtime.subnormals import flushed_to_zero
+from edgedeploy.selftest.tolerance import Recorded, largest_difference, tolerance_in
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.hosts import host_features, missing_features
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.passes.half_precision import Layer, Trial
+    from edgedeploy.model.network import Network
+
+# The part of the tolerance that errors by half precision may take. They differ by chance: the board's code rounds in
+# another order than a trial, and about one in twenty outputs is off by twice the expected error.
+_TAKEN = 0.5
+
+# The arithmetic of the runs that find the influence of layers; several layers of larger networks are switched together.
+_MOST_GFLOP = 100.0
+
+# What trials are compiled for if this machine runs it: the choice should be the same wherever a package is built.
+_USUAL_CPU = {"cpu": "haswell", "cores": 4}
+
+
+def with_half(
+    network: Network, board: Board, cases: Mapping[str, Recorded], disabled_passes: Collection[str], progress: Progress
+) -> Network:
+    """A network with layers in half precision, as a board's profile asks for.
+
+    `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
+    tolerance of half precision. If the profile asks for nothing, networks whose files are in half precision are built
+    as by `auto`, and others in single.
+
+    Raises:
+        UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, or the network is quantised.
+    """
+    wanted = board.precision or ("auto" if _is_in_half(network) else "single")
+    if wanted == "single":
+        return network
+    if why := _lack(board) or ("it is quantised" if network.quantised else None):
+        if wanted == "half":
+            raise _refused(network.file.name, why)
+        if board.precision:
+            progress.note(f"{network.file.name} is built in single precision: {why}")
+        return network
+    from edgedeploy.compile.pipeline import trial
+
+    with progress.stage("try half precision"):
+        made = trial(network, board, disabled_passes)
+        inputs = [case.inputs for name, case in cases.items() if name != "infinite"]
+        half = _Search(made, inputs).chosen(wanted == "half") if made.layers else None
+    return replace(network, half=half)
+
+
+def check_precision(board: Board) -> None:
+    """Refuse a board whose profile asks for half precision without having it."""
+    if board.precision == "half" and (why := _lack(board)):
+        raise _refused("networks", why)
+
+
+def _refused(what: str, why: str) -> UnsupportedError:
+    hints = ["build in single precision: --precision single"]
+    return UnsupportedError(f"{what} cannot be built in half precision", why=why, hints=hints)
+
+
+def _lack(board: Board) -> str | None:
+    """Why no network computes in half precision on a board."""
+    from edgedeploy.compile.backends import host_of
+
+    if board.device is not None:
+        return "networks for a device compute in single precision"
+    return None if host_of(board).has_half else f"{board.cpu} has no arithmetic in half precision"
+
+
+def _is_in_half(network: Network) -> bool:
+    from edgedeploy.compile.ir.expressions import bindings_of
+    from edgedeploy.compile.passes.half_precision import HALF, is_layer, precision_of
+
+    values = [each.value for each in bindings_of(network.module["main"])]
+    return any(is_layer(each) and precision_of(each) == HALF for each in values)
+
+
+def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
+    """A function that runs a network on this machine."""
+    import tvm
+    from tvm import relax
+
+    from edgedeploy.compile.output.codegen import link
+    from edgedeploy.compile.passes.half_precision import WIDEN_HALF
+    from edgedeploy.compile.pipeline import compile_network
+
+    here = load_board("local")
+    if not missing_features(str(_USUAL_CPU["cpu"]), host_features()):
+        here = here.overridden(_USUAL_CPU)
+    compiled = compile_network(network, here, disabled_passes=[WIDEN_HALF.name])
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        library = Path(folder) / "trial.so"
+        link(compiled.code, library, here)
+        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
+
+    def run(inputs: Tensors) -> dict[str, np.ndarray]:
+        with flushed_to_zero():
+            returned = machine["main"](*(tvm.runtime.tensor(inputs[spec.name]) for spec in network.inputs))
+        return {spec.name: array.numpy() for spec, array in zip(network.outputs, returned, strict=True)}
+
+    return run
+
+
+class _Search:
+    """The runs of a trial for some inputs of the network. Layers are named by their numbers."""
+
+    def __init__(self, trial: Trial, inputs: Sequence[Tensors]) -> None:
+        self._layers: Sequence[Layer] = trial.layers
+        self._every = frozenset(range(len(trial.layers)))
+        *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
+        *_, self._switches = (spec.name for spec in trial.network.inputs)
+        self._inputs, self._infer = inputs, _compiled(trial.network)
+        self._exact = self._run(self._every)
+
+    def chosen(self, every: bool) -> Half | None:
+        """The layers in half precision: `every` one whose values stay in range, or those that change outputs little.
+
+        None if all stay in single.
+        """
+        usual, _ = tolerance_in(["float16"])
+        single = dict(self._out_of_range)
+        single |= {} if every else self._most_influential(_TAKEN * usual)
+        if single.keys() == self._every:
+            return None
+        return Half(
+            layers=len(self._layers),
+            single=[
+                Kept(number=each, layer=self._layers[each].description, why=single[each]) for each in sorted(single)
+            ],
+            expected=self._expected(single),
+            errors=self._errors(self._run(single)),
+        )
+
+    @cached_property
+    def _out_of_range(self) -> dict[int, str]:
+        """The layers that leave the range of half precision, and why they stay in single."""
+        if math.isfinite(self._error(())):
+            return {}
+        why = "its values come near the largest number of half precision"
+        return {number: why for number in self._every if not math.isfinite(self._error(self._every - {number}))}
+
+    def _most_influential(self, limit: float) -> dict[int, str]:
+        """As few layers as leave an error within a limit, and why they stay in single precision.
+
+        First come those with the most influence for the time that half precision saves.
+        """
+
+        def worth(group: tuple[int, ...]) -> float:
+            return -(self._influence[group] ** 2) / sum(self._layers[number].operations for number in group)
+
+        ordered = sorted(self._influence, key=worth)
+
+        def fits(count: int) -> bool:
+            single = {*self._out_of_range, *(number for group in ordered[:count] for number in group)}
+            return self._expected(single) <= limit and self._error(single) <= limit
+
+        enough = bisect_left(range(len(ordered)), True, key=fits)
+        return {
+            number: f"half precision changes outputs by {self._influence[group]:.2g} of their largest value"
+            for group in ordered[:enough]
+            for number in group
+        }
+
+    @cached_property
+    def _influence(self) -> dict[tuple[int, ...], float]:
+        """By layers that are switched together, the error if only they are in half precision."""
+        gflop = sum(layer.operations for layer in self._layers) * len(self._inputs) / 1e9
+        left = sorted(self._every.difference(self._out_of_range))
+        together = max(1, math.ceil(gflop * len(left) / _MOST_GFLOP))
+        groups = [tuple(left[begin : begin + together]) for begin in range(0, len(left), together)]
+        return {group: self._error(self._every.difference(group)) for group in groups}
+
+    def _expected(self, single: Collection[int]) -> float:
+        """The error if all layers but some are in half precision, as the sum of independent errors.
+
+        It depends less on chance than a single run.
+        """
+        return math.hypot(*(error for group, error in self._influence.items() if not set(group) <= set(single)))
+
+    def _error(self, single: Collection[int]) -> float:
+        """The largest error of a run; infinite if a layer in half precision leaves its range."""
+        found = self._run(single)
+        on = sorted(self._every.difference(single))
+        if not all(np.isfinite(each[self._peaks][on]).all() for each in found):
+            return math.inf
+        return max(self._errors(found).values(), default=0.0)
+
+    def _errors(self, found: Sequence[Tensors]) -> dict[str, float]:
+        """By output, the largest difference from single precision, as a fraction of its largest value."""
+        return {
+            name: max(_error(each[name], exact[name]) for each, exact in zip(found, self._exact, strict=True))
+            for name in self._network_outputs
+        }
+
+    def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
+        switches = np.array([number not in single for number in range(len(self._layers))])
+        return [self._infer({**inputs, self._switches: switches}) for inputs in self._inputs]
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference as a fraction of the largest value; infinite if it is not a number."""
+    difference, largest = largest_difference(found, expected) or (math.inf, 0.0)
+    if not math.isfinite(difference):
+        return math.inf
+    return difference / largest if largest else difference

@@ -1,0 +1,260 @@
+"""Half precision: what computes in it, how its sums round, and which layers are chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from onnx import TensorProto, numpy_helper
+from support.agreement import network_of, random_inputs
+from support.commands import output_of, refusal
+from support.emulated import emulated_outputs
+from support.networks import Graph, begun
+from support.running import computed
+
+from edgedeploy.base.progress import SILENT
+from edgedeploy.compile.output.explain import functions
+from edgedeploy.compile.pipeline import lower_network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.half import Half, Kept
+from edgedeploy.model.network import Network
+from edgedeploy.selftest.precision import with_half
+from edgedeploy.selftest.recording import recorded
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.resolved import resolve
+
+# The largest relative error of one rounding, half of 2^-10.
+ROUNDOFF = 2.0**-11
+
+
+def in_half(network: Network, *single: int) -> Network:
+    """A network whose layers all compute in half precision, but for those of these numbers."""
+    kept = [Kept(number=number, layer="a layer", why="the test asks for it") for number in single]
+    return replace(network, half=Half(layers=100, single=kept, expected=0.0, errors={}))
+
+
+def types_of(network: Network, board: str = "rpi5") -> dict[str, str]:
+    """By function, the type of the data that it reads."""
+    lowered = lower_network(network, load_board(board))
+    return {each["function"]: each["type"] for each in functions(lowered)}
+
+
+def chain() -> Graph:
+    """Three layers with activations, and a softmax."""
+    graph, data = begun(1, 16, 8, 8)
+    first = graph.node("Relu", graph.conv(data, 16, 32, 3, pads=[1, 1, 1, 1]))
+    second = graph.node("Relu", graph.conv(first, 32, 32, 3, pads=[1, 1, 1, 1], group=32))
+    mean = graph.node("GlobalAveragePool", graph.conv(second, 32, 24, 1))
+    graph.node("Softmax", graph.node("Flatten", mean), axis=1)
+    return graph
+
+
+class TestTypes:
+    def test_layers_read_half_and_a_softmax_single(self) -> None:
+        graph = chain()
+        types = types_of(in_half(network_of(graph, graph.nodes[-1].output[0])))
+        layers = [dtype for name, dtype in types.items() if "conv2d" in name]
+        assert layers == ["float16"] * 3
+        assert types["softmax"] == "float32"
+
+    def test_a_layer_that_is_kept_reads_single(self) -> None:
+        graph = chain()
+        types = types_of(in_half(network_of(graph, graph.nodes[-1].output[0]), 1))
+        assert {name.partition("_add")[0]: dtype for name, dtype in types.items() if "conv2d" in name} == {
+            "fused_conv2d_nchw": "float16",
+            "fused_depthwise_conv2d": "float32",
+            "fused_conv2d": "float16",
+        }
+
+    def test_inputs_and_outputs_stay_as_the_file_has_them(self) -> None:
+        graph, data = begun(1, 8, 6, 6)
+        network = in_half(network_of(graph, graph.conv(data, 8, 8, 1)))
+        lowered = lower_network(network, load_board("rpi5"))
+        main = lowered.module["main"]
+        assert [str(each.ty.dtype) for each in main.params] == ["float32"]
+        assert str(main.ret_ty.dtype) == "float32"
+
+    def test_no_layer_is_in_half_unless_it_was_chosen(self) -> None:
+        graph = chain()
+        assert set(types_of(network_of(graph, graph.nodes[-1].output[0])).values()) == {"float32"}
+
+
+class TestSums:
+    """A half holds whole numbers up to 2048: one more added to that is lost."""
+
+    @pytest.mark.parametrize("terms", [2049, 4096, 4608])
+    def test_a_long_sum_of_ones_loses_none(self, terms: int) -> None:
+        kernel = 3 if terms % 9 == 0 else 1
+        inputs = terms // kernel**2
+        graph, data = begun(1, inputs, kernel, kernel)
+        weights = graph.weight(np.ones((8, inputs, kernel, kernel), np.float32))
+        network = in_half(network_of(graph, graph.node("Conv", data, weights)))
+        [result] = computed(network, {"data": np.ones((1, inputs, kernel, kernel), np.float32)})
+        # Beyond 2048 only sums of even numbers are exact, as those of parts of an even number of ones are.
+        assert np.abs(result - terms).max() <= (0 if terms % 64 == 0 else 2)
+
+    @pytest.mark.parametrize("board", ["rpi5", "local"])
+    @pytest.mark.parametrize("layer", ["convolution", "depthwise", "product", "first"])
+    def test_errors_are_those_of_short_sums(self, layer: str, board: str, tmp_path: Path) -> None:
+        graph = Graph(seed=3)
+        if layer == "product":
+            terms, shape = 512, [4, 512]
+            result = graph.node("MatMul", graph.input("data", shape), graph.normal(512, 40))
+        else:
+            convolutions = {"convolution": (64, 48, 1), "depthwise": (48, 48, 48), "first": (3, 16, 1)}
+            channels, outputs, group = convolutions[layer]
+            shape, terms = [1, channels, 9, 11], channels // group * 9
+            data = graph.input("data", shape)
+            result = graph.conv(data, channels, outputs, 3, bias=False, pads=[1, 1, 1, 1], group=group)
+        network = network_of(graph, result)
+        inputs = random_inputs(network)
+        if board == "local":
+            [found] = computed(in_half(network), inputs)
+        else:
+            profile = load_board(board)
+            [found] = emulated_outputs(lower_network(in_half(network), profile), profile, inputs, tmp_path)
+        # What the same operands give without rounding sums, and the sum of the sizes of all products.
+        data = _halved(inputs["data"])
+        exact = network_of(_with_weights(graph, _halved), result).reference({"data": data})
+        absolute = _with_weights(graph, lambda array: np.abs(_halved(array)))
+        sizes = network_of(absolute, result).reference({"data": np.abs(data)})
+        # Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2: each term of a sum in two
+        # levels passes through the additions of one of each; a product is rounded, too, where it is not fused.
+        additions = min(terms, 64) + terms // 32 + 2
+        bound = additions * ROUNDOFF * sizes[result]
+        assert found.shape == exact[result].shape
+        assert (np.abs(found - exact[result]) <= bound).all()
+        assert np.abs(found - exact[result]).max() > 0  # it is half precision
+
+    def test_infinities_and_nan_pass(self) -> None:
+        graph, data = begun(1, 8, 2, 2)
+        weights = graph.weight(np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1))
+        network = in_half(network_of(graph, graph.node("Relu", graph.node("Conv", data, weights))))
+        image = np.ones((1, 8, 2, 2), np.float32)
+        image[0, 3] = np.nan
+        [result] = computed(network, {"data": image})
+        assert np.isnan(result).all()  # each filter multiplies it by zero
+
+
+def _with_weights(graph: Graph, change: Callable[[np.ndarray], np.ndarray]) -> Graph:
+    other = Graph()
+    other.nodes, other.inputs = graph.nodes, graph.inputs
+    other.weights = [numpy_helper.from_array(change(numpy_helper.to_array(each)), each.name) for each in graph.weights]
+    return other
+
+
+def _halved(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float16).astype(np.float32)
+
+
+def wish(precision: str) -> Board:
+    return resolve("rpi5", {"precision": precision}).profile
+
+
+def chosen(network: Network, precision: str = "auto") -> Half | None:
+    return with_half(network, wish(precision), recorded(network), (), SILENT).half
+
+
+class TestChoice:
+    def test_all_layers_of_an_ordinary_network_are_in_half(self) -> None:
+        graph = chain()
+        half = chosen(network_of(graph, graph.nodes[-1].output[0]))
+        assert half is not None
+        assert (half.layers, half.single) == (3, [])
+        assert 0 < max(half.errors.values()) < 4e-3
+
+    @pytest.mark.parametrize("precision", ["auto", "half"])
+    def test_a_layer_whose_values_leave_the_range_stays_in_single(self, precision: str) -> None:
+        graph, data = begun(1, 8, 6, 6)
+        near = graph.conv(data, 8, 8, 1)
+        large = graph.node("Conv", near, graph.normal(8, 8, 1, 1, scale=1e5))
+        small = graph.node("Conv", large, graph.normal(8, 8, 1, 1, scale=1e-5))
+        network = network_of(graph, small)
+        half = chosen(network, precision)
+        assert half is not None
+        assert {each.number: each.why for each in half.single}.keys() >= {1}
+        assert "largest number of half precision" in next(each.why for each in half.single if each.number == 1)
+        assert half.single[0].layer.startswith("1 x 1 convolution, 8 to 8 channels")
+        inputs = random_inputs(network)
+        [found] = computed(replace(network, half=half), inputs)
+        expected = network.reference(inputs)[small]
+        assert np.isfinite(found).all()
+        assert np.abs(found - expected).max() <= 1e-2 * np.abs(expected).max()
+
+    def test_layers_whose_rounding_matters_stay_in_single(self) -> None:
+        graph, data = begun(1, 16, 6, 6)
+        weights = graph.random.standard_normal((16, 16, 1, 1)).astype(np.float32)
+        nearly = weights * (1 + 1e-3 * graph.random.standard_normal(weights.shape)).astype(np.float32)
+        one, other = (graph.node("Conv", data, graph.weight(each)) for each in (weights, nearly))
+        half = chosen(network_of(graph, graph.conv(graph.node("Sub", one, other), 16, 8, 1)))
+        assert half is not None
+        assert [each.number for each in half.single] == [0, 1]
+        assert all("half precision changes outputs by" in each.why for each in half.single)
+
+    def test_quantised_layers_are_left_alone(self) -> None:
+        graph = chain()
+        network = replace(network_of(graph, graph.nodes[-1].output[0]), quantised=True)
+        assert with_half(network, wish("auto"), recorded(network), (), SILENT).half is None
+
+    def test_the_choice_is_the_same_every_time(self) -> None:
+        graph = chain()
+        network = network_of(graph, graph.nodes[-1].output[0])
+        assert chosen(network) == chosen(network)
+
+
+class TestCommand:
+    def test_a_package_says_what_is_in_half(self, command: Command) -> None:
+        build = "build", "digits", "--board", "rpi5", "--precision", "auto", "--force", "--json"
+        [built] = json.loads(output_of(command, *build))
+        assert built["half"]["layers"] > 0
+        assert built["error_of_tolerance"] < 1
+        shown = output_of(command, "package", "show", built["package"])
+        assert "layers in half precision, which changes outputs by up to" in shown
+
+    def test_half_is_refused_for_a_cpu_without_it(self, command: Command) -> None:
+        message = refusal(command, 12, "build", "digits", "--board", "rpi4", "--precision", "half")
+        assert "cortex-a72 has no arithmetic in half precision" in message
+        assert "--precision single" in message
+
+    def test_auto_is_single_for_a_cpu_without_it(self, command: Command) -> None:
+        code, out, err = command("build", "digits", "--board", "rpi4", "--precision", "auto", "--no-check")
+        assert code == 0
+        assert "is built in single precision: cortex-a72 has no arithmetic in half precision" in " ".join(err.split())
+        assert "precision:" not in out
+
+
+class TestFilesInHalf:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """A network in half precision, from its inputs to its outputs."""
+        graph = chain()
+        model = graph.model(graph.nodes[-1].output[0])
+        for weight in model.graph.initializer:
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+        del model.graph.value_info[:]
+        onnx.save(model, tmp_path / "net.onnx")
+        return tmp_path / "net.onnx"
+
+    def test_they_compute_in_single_on_a_cpu_without_half(self, path: Path) -> None:
+        network = read_onnx(path)
+        types = types_of(network, "rpi4")
+        assert {dtype for name, dtype in types.items() if "conv2d" in name} == {"float32"}
+        found, expected = computed(network, random_inputs(network)), network.reference(random_inputs(network))
+        for one, other in zip(found, expected.values(), strict=True):
+            assert one.dtype == np.float16
+            assert np.abs(one - other).max() <= 2 * ROUNDOFF * np.abs(other).max()
+
+    def test_they_compute_in_half_on_a_cpu_with_it(self, path: Path) -> None:
+        network = read_onnx(path)
+        half = with_half(network, load_board("rpi5"), recorded(network), (), SILENT)
+        assert half.half is not None
+        layers = [dtype for name, dtype in types_of(half).items() if "conv2d" in name]
+        assert layers == ["float16"] * 3
