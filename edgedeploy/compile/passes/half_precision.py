@@ -42,9 +42,6 @@ MARGIN = 4.0
 # The names of a trial's further input and output.
 SWITCHES, PEAKS = "edgedeploy.switches", "edgedeploy.peaks"
 
-# The attribute of a network whose file has layers in half precision.
-IN_HALF = "edgedeploy.in_half"
-
 _LAYERS = ("nn.conv2d", "matmul")
 
 # Operators whose results are some of their operands' values, or exact results that are rounded once.
@@ -195,11 +192,8 @@ def _as_declared(writer: _Writer, function: relax.Function, results: Any) -> Any
 
 
 def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    calls = [each.value for each in bindings_of(module["main"])]
-    if not any(_holds_half(each.var) for each in bindings_of(module["main"])):
-        return module
-    in_half = any(is_layer(each) and precision_of(each) == HALF for each in calls)
-    return _Widener(module).written().with_attr(IN_HALF, in_half)
+    in_half = any(_holds_half(each.var) for each in bindings_of(module["main"]))
+    return _Widener(module).written() if in_half else module
 
 
 def _holds_half(variable: Any) -> bool:
@@ -389,7 +383,7 @@ class Layer:
 def _described(call: relax.Call) -> Layer:
     weights, result = shape_of(call.args[1]), shape_of(call)
     if operator_name(call) == "matmul":
-        terms = weights[-2]
+        terms = shape_of(call.args[0])[-1]
         text = f"product of {terms} terms, {' x '.join(map(str, result))}"
     else:
         terms = math.prod(weights[1:])

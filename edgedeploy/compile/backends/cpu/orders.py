@@ -15,6 +15,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     choose_order,
     choose_tile,
     fitting_tiles,
+    may_be_sliced,
     tile_cycles,
 )
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near, reread
@@ -50,7 +51,8 @@ def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[Weight
     if deep >= min(down, 2 * board.cores):
         rows = shape.kernel[0]
         parts = [each for each in divisors(shape.inputs) if each * _FEWEST_STEPS <= shape.terms]
-        for slices in [1, rows] if rows > 1 else parts or [1]:
+        choices = [1, rows] if rows > 1 else parts or [1]
+        for slices in choices if may_be_sliced(shape.types) else [1]:
             yield WeightOrder(by_channels=True, slices=slices)
 
 

@@ -20,6 +20,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     choose_tile,
     direct_cycles,
     fitting_tiles,
+    may_be_sliced,
     product_cycles,
     product_tiles,
     rows_per_task,
@@ -160,6 +161,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             return order == WeightOrder() or (fits and order == WeightOrder(panel=order.panel))
         rows = self.layer.window.kernel[0]
         slices = order.slices in (1, rows) or (rows == 1 and self.layer.inputs % order.slices == 0)
+        slices = slices and (order.slices == 1 or may_be_sliced(self.layer.types))
         interval = order.interval == 0 or (order.interval > 0 and self.layer.inputs % order.interval == 0)
         return isinstance(self.layer, Convolution) and slices and interval and order.panel == 1
 
@@ -178,7 +180,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             passes = self._tiles_down(tile) * -(-self.layer.size[1] // tile.columns)
             some = (count for count in divisors(self.layer.inputs) if passes <= count < 4 * passes)
             intervals |= {choose_order(self._shape, tile, self.board).interval, *some}
-        for slices in sorted({1, self.layer.window.kernel[0]}):
+        for slices in sorted({1, self.layer.window.kernel[0]} if may_be_sliced(self.layer.types) else {1}):
             yield from (WeightOrder(True, slices, interval) for interval in sorted(intervals))
 
     def _all_direct(self) -> Iterator[Direct]:

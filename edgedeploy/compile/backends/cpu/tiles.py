@@ -249,6 +249,11 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
             yield vectors, vector_length(channels // vectors, lanes)
 
 
+def may_be_sliced(types: LayerTypes) -> bool:
+    """Whether sums may be stored and continued: in half precision they consist of short ones already."""
+    return types.accumulator != "float16"
+
+
 def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrder:
     """The order in which weights come from memory once, and from the L2 cache after that.
 
@@ -262,7 +267,7 @@ def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrd
     passes = tiles_down * (whole_width // tile.columns)
     second_cache = board.cache.l2_kib * 1024
     weights = bytes_of(shape.types.weights) * shape.terms * tile.channels
-    slices = shape.kernel[0] if weights > second_cache // 4 else 1
+    slices = shape.kernel[0] if weights > second_cache // 4 and may_be_sliced(shape.types) else 1
     data = bytes_of(shape.types.data) * shape.height * shape.width * shape.inputs
     small = shape.height < SMALL_FEATURE_MAP
     heavy = weights * tiles_deep > second_cache and data * slices < weights * passes

@@ -115,22 +115,22 @@ def _accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int
 
 
 def _part(kernel: Kernel, loops: list[Any]) -> Any:
-    """The loop over the short sums of a long one; None for short ones."""
-    schedule, inner, terms = kernel.schedule, list(loops), 1
-    while inner:
-        extent = int(schedule.get(inner[-1]).extent)
-        if terms * extent > _SHORT_SUM:
-            break
-        terms *= extent
-        inner.pop()
-    if not inner:
+    """The loop over the short sums of a long one; None for a short one, and for a prime number of terms."""
+    schedule, outer, terms = kernel.schedule, list(loops), 1
+
+    def extent(loop: Any) -> int:
+        return int(schedule.get(loop).extent)
+
+    while outer and terms * extent(outer[-1]) <= _SHORT_SUM:
+        terms *= extent(outer.pop())
+    if not outer:
         return None
-    if terms == 1 or (len(inner) == 1 and terms < _SHORT_SUM // 4):
-        extent = int(schedule.get(inner[-1]).extent)
-        together = max(each for each in divisors(extent) if each * terms <= _SHORT_SUM)
-        if together > 1:
-            inner[-1], _ = schedule.split(inner[-1], [None, together])
-    return schedule.fuse(*inner) if len(inner) > 1 else inner[0]
+    together = max(each for each in divisors(extent(outer[-1])) if each * terms <= _SHORT_SUM)
+    if together > 1:
+        outer[-1], _ = schedule.split(outer[-1], [None, together])
+    elif terms == 1:
+        return None
+    return schedule.fuse(*outer) if len(outer) > 1 else outer[0]
 
 
 def _accumulate_slices(
