@@ -15,7 +15,7 @@ from typing_extensions import override
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import unit_roundoff
 from edgedeploy.compile.layers import AnchorOp, Form
-from edgedeploy.compile.rounding import rounding_in, summed
+from edgedeploy.compile.rounding import additions, rounding_in, summed
 from edgedeploy.target.board import Board
 
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
@@ -85,7 +85,7 @@ class Strategy(ABC, Generic[Anchor]):
 
     def roundings(self, configuration: Configuration) -> float:
         """The variance of the rounding errors of its sums, in squares of their unit roundoff."""
-        return summed(self.layer.terms)
+        return summed(additions(self.layer.terms, self.layer.types.accumulator))
 
     def described(self, configuration: Configuration) -> str:
         """A configuration in reports."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,10 @@ from support.networks import Graph, begun
 from support.running import computed
 
 from edgedeploy.base.progress import SILENT
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
-from edgedeploy.compile.pipeline import lower_network
+from edgedeploy.compile.pipeline import lower_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.half import Half, Kept
 from edgedeploy.model.network import Network
@@ -131,6 +134,28 @@ class TestSums:
         assert found.shape == exact[result].shape
         assert (np.abs(found - exact[result]) <= bound).all()
         assert np.abs(found - exact[result]).max() > 0  # it is half precision
+
+    @pytest.mark.parametrize("board", ["rpi5", "local"])
+    def test_winograd_rounds_as_much_as_is_estimated(self, board: str, tmp_path: Path) -> None:
+        graph, data = begun(1, 64, 28, 28)
+        result = graph.conv(data, 64, 64, 3, bias=False, pads=[1, 1, 1, 1])
+        network, profile = network_of(graph, result), load_board(board)
+        lowered = lower_network(in_half(network), profile)
+        [(layer, chosen)] = [
+            (group.layer, lowered.functions[f"{name}_scheduled"].configuration)
+            for name, group in optimise(in_half(network), profile).groups.items()
+        ]
+        assert isinstance(chosen, Winograd)
+        assert chosen.size == 2
+        inputs = random_inputs(network)
+        if board == "local":
+            [found] = computed(in_half(network), inputs)
+        else:
+            [found] = emulated_outputs(lowered, profile, inputs, tmp_path)
+        exact = network_of(_with_weights(graph, _halved), result).reference({"data": _halved(inputs["data"])})[result]
+        estimate = math.sqrt(host_of(profile).strategy(layer).rounding(chosen) * np.mean(exact.astype(np.float64) ** 2))
+        error = math.sqrt(np.mean((found - exact).astype(np.float64) ** 2))
+        assert estimate / 2 <= error <= 2 * estimate
 
     def test_infinities_and_nan_pass(self) -> None:
         graph, data = begun(1, 8, 2, 2)

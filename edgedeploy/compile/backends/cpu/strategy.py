@@ -33,12 +33,17 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.product import packed_stack
+from edgedeploy.compile.rounding import additions
 from edgedeploy.compile.strategy import Anchor, PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
 from edgedeploy.target.board import Board
 
 # The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
-_WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8"))]
+_WINOGRAD = [
+    FLOAT32,
+    LayerTypes("float16", "float16", "float16", "float32"),
+    *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8")),
+]
 
 
 def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tuple[str, float]:
@@ -70,7 +75,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
 
     @override
     def alternatives(self) -> list[Configuration]:
-        sizes = winograd.TRANSFORMS if self._may_be_winograd else ()
+        sizes = winograd.sizes_for(self.layer.types) if self._may_be_winograd else ()
         return [self._directly(), *(winograd.best_plan([size], self._shape, self.board) for size in sizes)]
 
     @override
@@ -89,7 +94,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
     @override
     def roundings(self, configuration: Configuration) -> float:
         if isinstance(configuration, Winograd):
-            return winograd.roundings(configuration.size, self.layer.inputs)
+            return winograd.roundings(configuration.size, additions(self.layer.inputs, self.layer.types.accumulator))
         return super().roundings(configuration)
 
     @override
@@ -122,7 +127,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
                 (values, values, *layer.weights[2:]),
                 types.weights,
                 partial(winograd.transform_weights, size=size),
-                partial(winograd.transformed_weights, size=size),
+                partial(winograd.transformed_weights, size=size, dtype=types.weights),
             )
         assert isinstance(configuration, Direct)
         if isinstance(layer, FirstConvolution):

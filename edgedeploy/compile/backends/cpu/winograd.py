@@ -77,6 +77,9 @@ TRANSFORMS = {
     ),
 }
 
+# Larger tiles lose too much in half precision: B^T d B of 4 x 4 outputs has values of a hundred inputs.
+_OF_HALF = (2,)
+
 # The order in which kernel elements are summed up: rows of G come in pairs that differ in the sign of the middle one.
 _SUMMED = (0, 2, 1)
 
@@ -90,8 +93,13 @@ _TRANSFORM_ROUNDINGS = 8
 
 def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
     """The division that costs the least, or None if a direct convolution costs as little."""
-    plan = best_plan(TRANSFORMS, shape, board)
+    plan = best_plan(sizes_for(shape.types), shape, board)
     return plan if cycles(plan, shape, board) < 0.9 * direct_cycles(shape, board) else None
+
+
+def sizes_for(types: LayerTypes) -> Iterable[int]:
+    """The possible sizes of tiles."""
+    return _OF_HALF if types.accumulator == "float16" else TRANSFORMS
 
 
 def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
@@ -100,7 +108,7 @@ def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Wi
     return min(likely, key=lambda plan: (cycles(plan, shape, board), _waiting(plan, shape, board)))
 
 
-def roundings(size: int, inputs: int) -> float:
+def roundings(size: int, inputs: float) -> float:
     """The variance of the rounding errors of tiles of `size` x `size` outputs, in squares of the sums' unit roundoff.
 
     For data and weights of variance 1, product (i, j) has the variance `w[i] w[j]`, w being the squared norms of the
@@ -115,7 +123,7 @@ def roundings(size: int, inputs: int) -> float:
 
 def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
     """All divisions with register tiles that fit."""
-    for size, shared, by_element in itertools.product(TRANSFORMS, (False, True), _orders(board)):
+    for size, shared, by_element in itertools.product(sizes_for(shape.types), (False, True), _orders(board)):
         for band in _bands(size, shape, shared=shared):
             for product in _product_tiles(shape, board):
                 plan = Winograd(size=size, band=band, product=product, shared=shared, by_element=by_element)
@@ -126,7 +134,12 @@ def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
 def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
     """Whether a convolution can be divided by a plan."""
     bands = _bands(plan.size, shape, shared=plan.shared)
-    return plan.band in bands and _fills(plan, shape) and plan.product in _product_tiles(shape, board)
+    return (
+        plan.size in sizes_for(shape.types)
+        and plan.band in bands
+        and _fills(plan, shape)
+        and plan.product in _product_tiles(shape, board)
+    )
 
 
 def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:

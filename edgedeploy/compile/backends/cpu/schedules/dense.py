@@ -21,6 +21,7 @@ from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import PACK
+from edgedeploy.compile.rounding import SHORT_SUM
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import Tile, divisors
 from edgedeploy.target.board import Board
@@ -30,10 +31,6 @@ CACHE_PAGE = 4096
 WAYS = 8
 # Copies of such pixels are one vector more than a multiple of so many bytes apart.
 ALIGNED = CACHE_PAGE // 4
-
-# The terms of a sum of half precision that is added to others like it. Rounding errors of long sums grow with the root
-# of their terms; in two levels, a sum of 4096 terms has the errors of one of 128.
-_SHORT_SUM = 64
 
 # A test before each kernel element is not worth it if it skips less than this part of the steps.
 _FEWEST_SKIPPED = 0.1
@@ -77,7 +74,7 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
         sums, channels = _accumulate_slices(kernel, sums, task, tile, order.slices, lanes, steps)
     else:
         innermost = tiles[-1] if tiles else task
-        sums, loops = _accumulate(kernel, sums, innermost, lanes, pixels=2, steps=steps)
+        sums, loops = accumulate(kernel, sums, innermost, lanes, pixels=2, steps=steps)
         channels = loops[min(2, len(loops) - 1)]
     if order.by_channels:
         for name in padding:
@@ -91,7 +88,7 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
     return packing
 
 
-def _accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, Any]:
+def accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, Any]:
     """Sum up in one go, or in short sums that are added up, so that half precision rounds less.
 
     Returns:
@@ -121,11 +118,11 @@ def _part(kernel: Kernel, loops: list[Any]) -> Any:
     def extent(loop: Any) -> int:
         return int(schedule.get(loop).extent)
 
-    while outer and terms * extent(outer[-1]) <= _SHORT_SUM:
+    while outer and terms * extent(outer[-1]) <= SHORT_SUM:
         terms *= extent(outer.pop())
     if not outer:
         return None
-    together = max(each for each in divisors(extent(outer[-1])) if each * terms <= _SHORT_SUM)
+    together = max(each for each in divisors(extent(outer[-1])) if each * terms <= SHORT_SUM)
     if together > 1:
         outer[-1], _ = schedule.split(outer[-1], [None, together])
     elif terms == 1:
@@ -228,5 +225,5 @@ def matmul(kernel: Kernel, board: Board) -> Packing | None:
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
     kernel.unroll_tile([row_in, column_in], lanes)
-    _accumulate(kernel, product, task, lanes, pixels=1)
+    accumulate(kernel, product, task, lanes, pixels=1)
     return packing
