@@ -111,9 +111,9 @@ def predict(
     """
     engines = find_predictable_peers(against) if against else []
     profile = resolved(board)
-    means = Means.of(profile.label, profile.profile)
     if threads > profile.profile.cores:
         raise InputError(f"{profile.label} has {profile.profile.cores} cores, too few for {threads} threads")
+    means = Means.of(profile.label, profile.profile)
     path, candidate = Path(network), None
     if fspath(network).endswith(SUFFIX) or (is_folder(path) and is_file(path / MANIFEST_NAME)):
         if shapes or options != AS_THE_FILE_SAYS:

@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT
-from support.agents import command_of, digits_with_use, request
+from support.agents import command_of, digits_with_use, need_jpeg, request
 from support.patience import generous, until
 from support.services import FIRST, SECOND, Client, Home, events
 
@@ -284,6 +284,7 @@ def seeing(home: Home, tmp_path: Path) -> Home:
 
 class TestCamera:
     def test_watchers_get_what_it_sees_and_slow_ones_miss_some(self, seeing: Home, camera: dict[str, str]) -> None:
+        need_jpeg()
         with seeing.running("--camera=rpicam", **camera), seeing.client() as one, seeing.client() as other:
             assert one.greeting["camera"] == "rpicam:0"
             assert one.ask("watch", images=True, id=1) == ({"id": 1, "ok": True}, b"")

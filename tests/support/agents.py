@@ -131,13 +131,20 @@ def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.Comp
 
 def need_what_it_lacks(said: str) -> None:
     """Skip the test if the agent says that it lacks a library, and this machine lacks it as well."""
-    missing = re.search(r"there is no (lib\w+\.so\.\d+); sudo ([\w -]+)", said)
-    if missing is None:
-        return
+    if missing := re.search(r"there is no (lib\w+\.so\.\d+); sudo ([\w -]+)", said):
+        need_library(missing[1], missing[2])
+
+
+def need_library(name: str, hint: str) -> None:
+    """Skip the test if this machine lacks a library that the agent opens where it needs it."""
     try:
-        ctypes.CDLL(missing[1])
+        ctypes.CDLL(name)
     except OSError:
-        pytest.skip(f"this machine has no {missing[1]}: {missing[2]}")
+        pytest.skip(f"this machine has no {name}: {hint}")
+
+
+def need_jpeg() -> None:
+    need_library("libjpeg.so.62", "apt install libjpeg62-turbo")
 
 
 def request(command: str, content: bytes = b"", **fields: object) -> bytes:

@@ -17,7 +17,7 @@ from threading import Thread
 import cv2
 import numpy as np
 import pytest
-from support.agents import build_probe
+from support.agents import build_probe, need_jpeg
 from support.films import write_film
 from support.patience import generous, runs, until
 
@@ -127,11 +127,13 @@ def decoded(jpeg: bytes) -> str:
 
 
 def test_jpegs_of_a_camera_are_handed_on_where_they_are_wanted(look: Look) -> None:
+    need_jpeg()
     lines = look(JPEGS, 2, jpeg=True, formats="YUYVMJPG")
     assert lines[1:] == [decoded(jpeg) for jpeg in JPEGS[:2]]
 
 
 def test_a_damaged_image_is_passed_over(look: Look) -> None:
+    need_jpeg()
     lines = look([JPEGS[0], JPEGS[1][:200], JPEGS[2]], 2, formats="MJPG")
     assert lines[2] == decoded(JPEGS[2])
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import call
+from support.agents import call, need_what_it_lacks
 from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
@@ -163,7 +163,7 @@ def test_a_manifest_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Pat
 # What the agent does not read.
 UNREAD = (
     *("model_sha256", "target", "versions", "linker", "build_key", "tuning_records", "disabled_passes", "set_inputs"),
-    *("memory", "checked", "quantisation", "elf_class", "float_abi", "libraries", "cpu", "features"),
+    *("memory", "checked", "quantisation", "half", "elf_class", "float_abi", "libraries", "cpu", "features"),
     *("below", "usual", "spread", "spread_to", ("usage", "input", "name"), ("usage", "input", "kind")),
 )
 
@@ -369,6 +369,7 @@ def seen(probe: Path, contents: list[bytes]) -> list[str]:
     """For each content the size and the hash of its pixels, or why it is refused."""
     done = call(probe, "image", stdin=b"".join(content.hex().encode() + b"\n" for content in contents))
     assert done.returncode == 0, done.stderr.decode()
+    need_what_it_lacks(done.stdout.decode())
     lines = done.stdout.decode().splitlines()
     assert len(lines) == len(contents)
     return lines

@@ -345,6 +345,10 @@ def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
     assert becomes(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
 
 
+# What Debian 13's glibc says of the library of MNN's converter for Python 3.13.
+REFUSED_BY_GLIBC = "cannot enable executable stack"
+
+
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
     others = ["openvino", "ncnn", "mnn", "torch"]
     options = ["--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json"]
@@ -352,7 +356,8 @@ def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Co
     measured = {entry["engine"] for entry in printed["rows"]}
     left_out = {entry["engine"]: entry["reason"] for entry in printed["skipped"]}
     assert measured == {"edgedeploy", *others} - set(left_out)
-    assert all("installed" in reason or "pnnx" in reason for reason in left_out.values()), left_out
+    expected = "installed", "pnnx", REFUSED_BY_GLIBC
+    assert all(any(word in reason for word in expected) for reason in left_out.values()), left_out
     assert all(entry["max_rel_diff"] < 1e-4 for entry in printed["rows"])
 
 
@@ -480,7 +485,12 @@ def test_a_package_that_is_not_for_this_machine_is_that_and_no_fault_of_the_comp
 def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) -> None:
     assert "MNN.tools" not in cpu._MNN_CONVERTER
     given = task(tmp_path)
-    with EngineWorker(cpu.MNN, given) as worker:
-        assert worker.turn(1, 1).seconds
+    try:
+        with EngineWorker(cpu.MNN, given) as worker:
+            assert worker.turn(1, 1).seconds
+    except CannotRunError as error:
+        if REFUSED_BY_GLIBC in str(error):
+            pytest.skip(str(error))
+        raise
     assert (given.folder / "network.mnn").is_file()
     assert b"pip install" not in (given.folder / "output.txt").read_bytes()
