@@ -264,7 +264,7 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
     lines = [
         f"{built.path}  {built.path.stat().st_size:,} bytes, {compared}",
         f"checked: {', and '.join(ways) or 'no'}",
-        *(f"tolerance: {line}" for line in test.raised(built.manifest.outputs, quantised=record is not None)),
+        *(f"tolerance: {line}" for line in built.manifest.raised_tolerances()),
         f"memory: {built.manifest.memory.line()}",
         *(f"quantised: {line}" for line in (record.lines() if record else [])),
         *([f"precision: {half.line()}"] if (half := built.manifest.half) else []),

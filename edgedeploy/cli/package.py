@@ -67,7 +67,7 @@ def show(
                 f"{case.absolute:g}"
                 for case in test.cases
             ),
-            *test.raised(manifest.outputs, quantised=manifest.quantisation is not None),
+            *manifest.raised_tolerances(),
         ),
         "checked": manifest.checked.line(),
         "files": foreign(*(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items())),

@@ -40,8 +40,15 @@ class Half(Record):
     expected: Error
     errors: dict[str, Error]
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any layer is in half precision."""
+        return len(self.single) < self.layers
+
     def line(self) -> str:
         """The record in one line for people."""
+        if not self.is_used:
+            return "all layers stay in single precision; `build --explain` says why"
         error = max(self.expected, *self.errors.values())
         return (
             f"{self.layers - len(self.single)} of {self.layers} layers in half precision, "

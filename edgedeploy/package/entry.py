@@ -88,13 +88,19 @@ class SelfTest(Record):
         """The widest of all relative tolerances."""
         return max(relative for case in self.cases for relative in case.relative)
 
-    def raised(self, outputs: list[TensorSpec], *, quantised: bool = False) -> list[str]:
-        """Raised tolerances and their reasons, in lines for people; quantised outputs may differ by two steps."""
+    def raised(self, outputs: list[TensorSpec], *, quantised: bool = False, half: float | None = None) -> list[str]:
+        """Raised tolerances and their reasons, in lines for people.
+
+        Args:
+            quantised: outputs may differ by two steps.
+            half: the expected error by half precision, a fraction of an output's largest value; None without it.
+        """
         lines = []
         for case in self.cases:
             for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True):
                 if relative > case.usual:
-                    reasons = ["two steps of its integers"] if quantised or not spread else []
+                    reasons = [f"half precision is expected to change it by {half:.2g}"] if half is not None else []
+                    reasons += ["two steps of its integers"] if quantised or not (spread or reasons) else []
                     reasons += [f"{self.spread_to} differs by {spread:g}, by rounding alone"] if spread else []
                     where = f"of its largest value for {case.name} inputs"
                     lines.append(f"{spec.name} may differ by {relative:g} {where}: {'; '.join(reasons)}")

@@ -192,6 +192,11 @@ class Manifest(Record):
         alone = {"inputs": entry.inputs, "outputs": entry.outputs, "tail": entry.tail, "selftest": entry.selftest}
         return self.model_copy(update={**alone, "further": []})
 
+    def raised_tolerances(self) -> list[str]:
+        """Tolerances of the self-test above the usual ones, with their reasons, in lines for people."""
+        half = self.half.expected if self.half and self.half.is_used else None
+        return self.selftest.raised(self.outputs, quantised=self.quantisation is not None, half=half)
+
     def written(self) -> dict[str, Any]:
         """The content of the file."""
         return self.model_dump(mode="json", by_alias=True)

@@ -136,16 +136,11 @@ class _Search:
         self._inputs, self._infer = inputs, _compiled(trial.network)
         self._exact = self._run(self._every)
 
-    def chosen(self, every: bool) -> Half | None:
-        """The layers in half precision: `every` one whose values stay in range, or those that change outputs little.
-
-        None if all stay in single.
-        """
+    def chosen(self, every: bool) -> Half:
+        """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
         usual, _ = tolerance_in(["float16"])
         single = dict(self._out_of_range)
         single |= {} if every else self._most_influential(_TAKEN * usual)
-        if single.keys() == self._every:
-            return None
         return Half(
             layers=len(self._layers),
             single=[

@@ -242,6 +242,16 @@ class TestCommand:
         shown = output_of(command, "package", "show", built["package"])
         assert "layers in half precision, which changes outputs by up to" in shown
 
+    def test_explain_says_why_a_layer_is_in_single(self, command: Command, tmp_path: Path) -> None:
+        graph, data = begun(1, 8, 6, 6)
+        large = graph.node("Conv", data, graph.normal(8, 8, 1, 1, scale=1e6))
+        path = graph.save(tmp_path / "net.onnx", graph.node("Conv", large, graph.normal(8, 8, 1, 1, scale=1e-6)))
+        explained = output_of(
+            command, "build", path, "--board", "rpi5", "--precision", "half", "--explain", "--no-check"
+        )
+        assert "in single precision" in explained
+        assert "largest number of half precision" in " ".join(explained.split())
+
     def test_half_is_refused_for_a_cpu_without_it(self, command: Command) -> None:
         message = refusal(command, 12, "build", "digits", "--board", "rpi4", "--precision", "half")
         assert "cortex-a72 has no arithmetic in half precision" in message

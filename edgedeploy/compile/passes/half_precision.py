@@ -108,20 +108,14 @@ class _Writer:
 
     def layer_in_half(self, call: relax.Call, arguments: list[Any]) -> Any:
         """A layer whose sums are in half precision, and its results in single."""
-        data, weights = (self.as_type(each, HALF) for each in arguments)
-        if is_call(call, "relax.nn.conv2d"):
-            return conv2d_like(call, data, weights, out_dtype=SINGLE)
-        return relax.op.matmul(data, weights, out_dtype=SINGLE)
+        return _layer(call, [self.as_type(each, HALF) for each in arguments], SINGLE)
 
     def with_types(self, call: relax.Call, arguments: list[Any], dtype: str) -> Any:
         """A call whose arguments of floats are in a precision, and its result with them if the operator allows it."""
         found = [self.as_type(each, dtype) for each in arguments]
-        name = operator_name(call)
-        if name == "nn.conv2d":
-            return conv2d_like(call, *found, out_dtype=dtype)
-        if name == "matmul":
-            return relax.op.matmul(*found, out_dtype=dtype)
-        return relax.Call(call.op, found, call.attrs, call.ty_args)
+        if not is_layer(call):
+            return relax.Call(call.op, found, call.attrs, call.ty_args)
+        return _layer(call, found, dtype)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, relax.Call):
@@ -152,6 +146,13 @@ def precision_of(value: Any) -> str | None:
 def is_layer(call: Any) -> bool:
     """Whether an expression computes a layer that may be in half precision: a convolution or a product of floats."""
     return operator_name(call) in _LAYERS and precision_of(call) is not None
+
+
+def _layer(call: relax.Call, arguments: list[Any], result: str) -> relax.Call:
+    """A layer of other arguments, with results of a type."""
+    if is_call(call, "relax.nn.conv2d"):
+        return conv2d_like(call, *arguments, out_dtype=result)
+    return relax.op.matmul(*arguments, out_dtype=result)
 
 
 class _Widener(_Writer):
