@@ -32,6 +32,8 @@ from edgedeploy.selftest.recording import recorded
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
 
+pytestmark = pytest.mark.compiles
+
 # The largest relative error of one rounding, half of 2^-10.
 ROUNDOFF = 2.0**-11
 
