@@ -51,12 +51,13 @@ def with_half(
     as by `auto`, and others in single.
 
     Raises:
-        UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, or the network is quantised.
+        UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass
+            is disabled.
     """
     wanted = board.precision or ("auto" if _is_in_half(network) else "single")
     if wanted == "single":
         return network
-    if why := _lack(board) or ("it is quantised" if network.quantised else None):
+    if why := _lack(board) or _obstacle(network, disabled_passes):
         if wanted == "half":
             raise _refused(network.file.name, why)
         if board.precision:
@@ -69,6 +70,14 @@ def with_half(
         inputs = [case.inputs for name, case in cases.items() if name != "infinite"]
         half = _Search(made, inputs).chosen(wanted == "half") if made.layers else None
     return replace(network, half=half)
+
+
+def _obstacle(network: Network, disabled_passes: Collection[str]) -> str | None:
+    from edgedeploy.compile.passes.half_precision import COMPUTE_IN_HALF
+
+    if COMPUTE_IN_HALF.name in disabled_passes:
+        return f"the pass {COMPUTE_IN_HALF.name} is disabled"
+    return "it is quantised" if network.quantised else None
 
 
 def check_precision(board: Board) -> None:

@@ -259,6 +259,13 @@ class TestCommand:
         assert "cortex-a72 has no arithmetic in half precision" in message
         assert "--precision single" in message
 
+    def test_it_needs_its_pass(self, command: Command) -> None:
+        build = "build", "digits", "--board", "rpi5", "--disable-pass", "compute-in-half", "--no-check"
+        assert "the pass compute-in-half is disabled" in refusal(command, 12, *build, "--precision", "half")
+        code, _, err = command(*build, "--precision", "auto")
+        assert code == 0
+        assert "is built in single precision: the pass compute-in-half is disabled" in " ".join(err.split())
+
     def test_auto_is_single_for_a_cpu_without_it(self, command: Command) -> None:
         code, out, err = command("build", "digits", "--board", "rpi4", "--precision", "auto", "--no-check")
         assert code == 0
