@@ -46,6 +46,7 @@ MAKES_PACKAGES = (
     "vision/__init__.py",
     "vision/camera.py",
     "vision/geometry.py",
+    "vision/preprocess.py",
     "zoo/entry.py",
     "zoo/source.py",
 )

@@ -325,7 +325,7 @@ class Plan:
                 )
             entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
             network, cases, usage = entries[0]
-            network = with_half(network, board, cases, self.disabled_passes, progress)
+            network = with_half(network, board, cases, self.disabled_passes, progress, usage=usage)
             entries = [each._replace(network=replace(each.network, half=network.half)) for each in entries]
             limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
             contents: dict[str, bytes] = {}

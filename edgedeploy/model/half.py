@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,14 +31,18 @@ class Half(Record):
     Attributes:
         layers: the number of convolutions and products.
         single: those of them that stay in single precision.
-        expected: the expected error of outputs, as a fraction of their largest value.
-        errors: by output, the largest difference from single precision in trials, as a fraction of its largest value.
+        judged_by: the inputs of which the errors are; all errors are fractions of an output's largest value.
+        expected: the expected error of outputs, a sum of independent errors of the layers.
+        errors: by output, the largest difference from single precision in trials.
+        tested: the larger of both for the self-test's inputs.
     """
 
     layers: Annotated[int, Field(gt=0)]
     single: Listed[Kept]
+    judged_by: Literal["pictures", "test inputs"]
     expected: Error
     errors: dict[str, Error]
+    tested: Error
 
     @property
     def is_used(self) -> bool:
@@ -52,5 +56,5 @@ class Half(Record):
         error = max(self.expected, *self.errors.values())
         return (
             f"{self.layers - len(self.single)} of {self.layers} layers in half precision, "
-            f"which changes outputs by up to {error:.2g} of their largest value"
+            f"which changes outputs by up to {error:.2g} of their largest value for {self.judged_by}"
         )

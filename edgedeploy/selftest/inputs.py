@@ -15,6 +15,7 @@ from edgedeploy.runtime.arrays import fill
 if TYPE_CHECKING:
     from edgedeploy.model.network import Network
     from edgedeploy.model.tensors import TensorSpec
+    from edgedeploy.package.usage import ModelInput
 
 # Operators that return values of their inputs, all or some of them, in any shape or type.
 _PASSING = {
@@ -190,6 +191,10 @@ Inputs = dict[str, np.ndarray]
 _LARGE = {2: 16.0, 4: 100.0, 8: 100.0}
 # The same for networks that sum up products: larger values leave softmax nothing but differences of rounding.
 _LARGE_FOR_PRODUCTS = 4.0
+# How many pictures are made up, the mean and the standard deviation of their levels, and the part of colour in them.
+_PICTURES = 2
+_LEVELS = 115.0, 60.0
+_COLOUR = 0.4
 # So many neighbours have one value in inputs of convolutions.
 _RUN = 8
 
@@ -219,6 +224,17 @@ def infinite_inputs(network: Network) -> Iterator[Inputs]:
         return
     if any(np.dtype(spec.dtype).kind == "f" and uses.inputs[spec.name].size is None for spec in network.inputs):
         yield {spec.name: _with_infinities(spec, uses, seed) for seed, spec in enumerate(network.inputs)}
+
+
+def picture_inputs(network: Network, given: ModelInput) -> list[Inputs]:
+    """Made-up pictures, as a network takes photographs; nothing for networks that take anything else."""
+    if given.kind != "image" or len(network.inputs) > 1:
+        return []
+    from edgedeploy.vision.preprocess import input_size, to_tensor
+
+    [spec] = network.inputs
+    size = input_size(given, spec)
+    return [{spec.name: to_tensor(_picture(*size, seed), given, spec.dtype, spec.steps)} for seed in range(_PICTURES)]
 
 
 def bounded_inputs(network: Network) -> list[TensorSpec]:
@@ -312,3 +328,20 @@ def _with_infinities(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
     if uses.keeps_nan and array.size > 3:
         slices.reshape(-1)[1] = np.nan
     return array
+
+
+def _picture(height: int, width: int, seed: int) -> np.ndarray:
+    """A picture with a photograph's statistics: uint8, height x width x 3, B G R.
+
+    Amplitudes fall with the inverse of the frequency (Field, Relations between the statistics of natural images and the
+    response properties of cortical cells, Journal of the Optical Society of America A 4, 1987); most of the contrast is
+    grey.
+    """
+    frequencies = np.hypot(np.fft.fftfreq(height)[:, np.newaxis], np.fft.rfftfreq(width))
+    frequencies[0, 0] = np.inf
+    noise = np.random.default_rng(seed).standard_normal((4, height, width))
+    grey, *colours = np.fft.irfft2(np.fft.rfft2(noise) / frequencies, s=(height, width))
+    levels = np.stack([grey + _COLOUR * each for each in colours], axis=-1)
+    mean, deviation = _LEVELS
+    levels = mean + deviation * levels / max(levels.std(), np.finfo(float).tiny)
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

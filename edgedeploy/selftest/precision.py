@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgedeploy.base.progress import Progress
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.model.half import Half, Kept
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.runtime.subnormals import flushed_to_zero
+from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.tolerance import Recorded, largest_difference, tolerance_in
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.hosts import host_features, missing_features
@@ -29,6 +30,7 @@ from edgedeploy.target.hosts import host_features, missing_features
 if TYPE_CHECKING:
     from edgedeploy.compile.passes.half_precision import Layer, Trial
     from edgedeploy.model.network import Network
+    from edgedeploy.package.usage import Usage
 
 # The part of the tolerance that errors by half precision may take. They differ by chance: the board's code rounds in
 # another order than a trial, and about one in twenty outputs is off by twice the expected error.
@@ -42,13 +44,23 @@ _USUAL_CPU = {"cpu": "haswell", "cores": 4}
 
 
 def with_half(
-    network: Network, board: Board, cases: Mapping[str, Recorded], disabled_passes: Collection[str], progress: Progress
+    network: Network,
+    board: Board,
+    cases: Mapping[str, Recorded],
+    disabled_passes: Collection[str] = (),
+    progress: Progress = SILENT,
+    *,
+    usage: Usage | None = None,
 ) -> Network:
     """A network with layers in half precision, as a board's profile asks for.
 
     `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
     tolerance of half precision. If the profile asks for nothing, networks whose files are in half precision are built
     as by `auto`, and others in single.
+
+    Args:
+        cases: of the self-test; the values of layers must stay in range for them, and they judge outputs unless the
+            `usage` says how pictures become the network's input.
 
     Raises:
         UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass
@@ -60,15 +72,16 @@ def with_half(
     if why := _lack(board) or _obstacle(network, disabled_passes):
         if wanted == "half":
             raise _refused(network.file.name, why)
-        if board.precision:
+        if board.precision and not network.quantised:
             progress.note(f"{network.file.name} is built in single precision: {why}")
         return network
     from edgedeploy.compile.pipeline import trial
 
     with progress.stage("try half precision"):
         made = trial(network, board, disabled_passes)
-        inputs = [case.inputs for name, case in cases.items() if name != "infinite"]
-        half = _Search(made, inputs).chosen(wanted == "half") if made.layers else None
+        tests = [case.inputs for name, case in cases.items() if name != "infinite"]
+        pictures = picture_inputs(network, usage.input) if usage and not usage.camera else []
+        half = _Search(made, tests, pictures).chosen(wanted == "half") if made.layers else None
     return replace(network, half=half)
 
 
@@ -135,14 +148,20 @@ def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
 
 
 class _Search:
-    """The runs of a trial for some inputs of the network. Layers are named by their numbers."""
+    """The runs of a trial: for the self-test's inputs, and for pictures, which judge outputs if there are any.
 
-    def __init__(self, trial: Trial, inputs: Sequence[Tensors]) -> None:
+    Layers are named by their numbers. Errors are fractions of an output's largest value, in arrays with one for each
+    input.
+    """
+
+    def __init__(self, trial: Trial, tests: Sequence[Tensors], pictures: Sequence[Tensors]) -> None:
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
         *_, self._switches = (spec.name for spec in trial.network.inputs)
-        self._inputs, self._infer = inputs, _compiled(trial.network)
+        self._inputs, self._infer = [*tests, *pictures], _compiled(trial.network)
+        self._tests, self._pictures = slice(len(tests)), bool(pictures)
+        self._judges = slice(len(tests), None) if pictures else self._tests
         self._exact = self._run(self._every)
 
     def chosen(self, every: bool) -> Half:
@@ -150,75 +169,78 @@ class _Search:
         usual, _ = tolerance_in(["float16"])
         single = dict(self._out_of_range)
         single |= {} if every else self._most_influential(_TAKEN * usual)
+        expected, errors = self._expected(single), self._errors(single)
         return Half(
             layers=len(self._layers),
             single=[
                 Kept(number=each, layer=self._layers[each].description, why=single[each]) for each in sorted(single)
             ],
-            expected=self._expected(single),
-            errors=self._errors(self._run(single)),
+            judged_by="pictures" if self._pictures else "test inputs",
+            expected=expected[self._judges].max(),
+            errors=dict(zip(self._network_outputs, errors[self._judges].max(axis=0).tolist(), strict=True)),
+            tested=max(expected[self._tests].max(), errors[self._tests].max()),
         )
 
     @cached_property
     def _out_of_range(self) -> dict[int, str]:
         """The layers that leave the range of half precision, and why they stay in single."""
-        if math.isfinite(self._error(())):
+        if np.isfinite(self._errors(())).all():
             return {}
         why = "its values come near the largest number of half precision"
-        return {number: why for number in self._every if not math.isfinite(self._error(self._every - {number}))}
+        return {each: why for each in self._every if not np.isfinite(self._errors(self._every - {each})).all()}
 
     def _most_influential(self, limit: float) -> dict[int, str]:
         """As few layers as leave an error within a limit, and why they stay in single precision.
 
         First come those with the most influence for the time that half precision saves.
         """
+        influence = {group: float(errors[self._judges].max()) for group, errors in self._influence.items()}
 
         def worth(group: tuple[int, ...]) -> float:
-            return -(self._influence[group] ** 2) / sum(self._layers[number].operations for number in group)
+            return -(influence[group] ** 2) / sum(self._layers[number].operations for number in group)
 
-        ordered = sorted(self._influence, key=worth)
+        ordered = sorted(influence, key=worth)
 
         def fits(count: int) -> bool:
             single = {*self._out_of_range, *(number for group in ordered[:count] for number in group)}
-            return self._expected(single) <= limit and self._error(single) <= limit
+            return all(found[self._judges].max() <= limit for found in (self._expected(single), self._errors(single)))
 
         enough = bisect_left(range(len(ordered)), True, key=fits)
         return {
-            number: f"half precision changes outputs by {self._influence[group]:.2g} of their largest value"
+            number: f"half precision changes outputs by {influence[group]:.2g} of their largest value"
             for group in ordered[:enough]
             for number in group
         }
 
     @cached_property
-    def _influence(self) -> dict[tuple[int, ...], float]:
-        """By layers that are switched together, the error if only they are in half precision."""
+    def _influence(self) -> dict[tuple[int, ...], np.ndarray]:
+        """By layers that are switched together, the errors if only they are in half precision."""
         gflop = sum(layer.operations for layer in self._layers) * len(self._inputs) / 1e9
         left = sorted(self._every.difference(self._out_of_range))
         together = max(1, math.ceil(gflop * len(left) / _MOST_GFLOP))
         groups = [tuple(left[begin : begin + together]) for begin in range(0, len(left), together)]
-        return {group: self._error(self._every.difference(group)) for group in groups}
+        return {group: self._errors(self._every.difference(group)).max(axis=1) for group in groups}
 
-    def _expected(self, single: Collection[int]) -> float:
-        """The error if all layers but some are in half precision, as the sum of independent errors.
+    def _expected(self, single: Collection[int]) -> np.ndarray:
+        """The errors if all layers but some are in half precision, as sums of independent errors.
 
-        It depends less on chance than a single run.
+        They depend less on chance than those of a single run.
         """
-        return math.hypot(*(error for group, error in self._influence.items() if not set(group) <= set(single)))
+        parts = [errors for group, errors in self._influence.items() if not set(group) <= set(single)]
+        return np.sqrt(np.sum(np.square([np.zeros(len(self._inputs)), *parts]), axis=0))
 
-    def _error(self, single: Collection[int]) -> float:
-        """The largest error of a run; infinite if a layer in half precision leaves its range."""
-        found = self._run(single)
+    def _errors(self, single: Collection[int]) -> np.ndarray:
+        """The errors of a run, inputs x outputs; infinite if a layer in half precision leaves its range."""
         on = sorted(self._every.difference(single))
-        if not all(np.isfinite(each[self._peaks][on]).all() for each in found):
-            return math.inf
-        return max(self._errors(found).values(), default=0.0)
-
-    def _errors(self, found: Sequence[Tensors]) -> dict[str, float]:
-        """By output, the largest difference from single precision, as a fraction of its largest value."""
-        return {
-            name: max(_error(each[name], exact[name]) for each, exact in zip(found, self._exact, strict=True))
-            for name in self._network_outputs
-        }
+        return np.array(
+            [
+                [
+                    _error(found[name], exact[name]) if np.isfinite(found[self._peaks][on]).all() else math.inf
+                    for name in self._network_outputs
+                ]
+                for found, exact in zip(self._run(single), self._exact, strict=True)
+            ]
+        )
 
     def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
         switches = np.array([number not in single for number in range(len(self._layers))])

@@ -36,7 +36,7 @@ _SPREADS = 3.0
 MOST = 10.0
 # If rounding alone changes outputs of edge inputs by more, in usual tolerances, smaller inputs are tried.
 _STEADY = 0.1
-# The tolerance of a network in half precision, in expected errors: nearly all are below three standard deviations.
+# The tolerance of a network in half precision, in errors of trials: nearly all are below three standard deviations.
 _EXPECTED = 3.0
 # The part of the tolerance that estimated rounding errors may take: the estimate is right within a factor of two.
 _ESTIMATED = 0.5
@@ -110,7 +110,7 @@ def tolerance_of(
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
     if network.half and network.half.is_used:
-        needed = max(needed, _EXPECTED * max(network.half.expected, network.half.errors[output]))
+        needed = max(needed, _EXPECTED * network.half.tested)
     return min(max(usual, _rounded_up(needed)), most), absolute
 
 

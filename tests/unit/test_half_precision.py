@@ -19,18 +19,20 @@ from support.emulated import emulated_outputs
 from support.networks import Graph, begun
 from support.running import computed
 
-from edgedeploy.base.progress import SILENT
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import lower_network, optimise
+from edgedeploy.demo.usage import find_use
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.half import Half, Kept
 from edgedeploy.model.network import Network
+from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
+from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles
 
@@ -41,7 +43,8 @@ ROUNDOFF = 2.0**-11
 def in_half(network: Network, *single: int) -> Network:
     """A network whose layers all compute in half precision, but for those of these numbers."""
     kept = [Kept(number=number, layer="a layer", why="the test asks for it") for number in single]
-    return replace(network, half=Half(layers=100, single=kept, expected=0.0, errors={}))
+    half = Half(layers=100, single=kept, judged_by="test inputs", expected=0.0, errors={}, tested=0.0)
+    return replace(network, half=half)
 
 
 def types_of(network: Network, board: str = "rpi5") -> dict[str, str]:
@@ -185,7 +188,7 @@ def wish(precision: str) -> Board:
 
 
 def chosen(network: Network, precision: str = "auto") -> Half | None:
-    return with_half(network, wish(precision), recorded(network), (), SILENT).half
+    return with_half(network, wish(precision), recorded(network)).half
 
 
 class TestChoice:
@@ -224,10 +227,25 @@ class TestChoice:
         assert [each.number for each in half.single] == [0, 1]
         assert all("half precision changes outputs by" in each.why for each in half.single)
 
+    def test_pictures_judge_the_outputs_of_networks_that_take_pictures(self) -> None:
+        use = find_use("digits")
+        assert use is not None
+        network, usage = use.of(find_source("digits").read())
+        half = with_half(network, wish("auto"), recorded(network), usage=usage).half
+        assert half is not None
+        assert half.judged_by == "pictures"
+        [picture, other] = (each["data"] for each in picture_inputs(network, use.part.input))
+        assert picture.shape == tuple(network.inputs[0].shape)
+        assert np.abs(picture - other).max() > 0
+        without = with_half(network, wish("auto"), recorded(network)).half
+        assert without is not None
+        assert without.judged_by == "test inputs"
+        assert half.tested == without.tested
+
     def test_quantised_layers_are_left_alone(self) -> None:
         graph = chain()
         network = replace(network_of(graph, graph.nodes[-1].output[0]), quantised=True)
-        assert with_half(network, wish("auto"), recorded(network), (), SILENT).half is None
+        assert with_half(network, wish("auto"), recorded(network)).half is None
 
     def test_the_choice_is_the_same_every_time(self) -> None:
         graph = chain()
@@ -298,7 +316,7 @@ class TestFilesInHalf:
 
     def test_they_compute_in_half_on_a_cpu_with_it(self, path: Path) -> None:
         network = read_onnx(path)
-        half = with_half(network, load_board("rpi5"), recorded(network), (), SILENT)
+        half = with_half(network, load_board("rpi5"), recorded(network))
         assert half.half is not None
         layers = [dtype for name, dtype in types_of(half).items() if "conv2d" in name]
         assert layers == ["float16"] * 3
