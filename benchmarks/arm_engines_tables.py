@@ -12,6 +12,7 @@ import yaml
 from cycles import NETWORKS
 
 from edgedeploy.base.text import count, significant
+from edgedeploy.model.half import Half
 from edgedeploy.predicting.peers import NAMES, PeerPrediction
 from edgedeploy.predicting.prediction import Prediction
 
@@ -19,16 +20,23 @@ PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(
 # What a page has around the tables, those of floats and those of bytes.
 BEGIN, END = "<!-- written by benchmarks/arm_engines.py -->", "<!-- until here -->"
 BEGIN_OF_BYTES = "<!-- of bytes, written by benchmarks/arm_engines.py -->"
+BEGIN_OF_HALF = "<!-- of half precision, written by benchmarks/arm_engines.py -->"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A network: what it takes, and what it takes in other engines; of one of bytes, what its own in float takes."""
+    """A network: what it takes, and what it takes in other engines.
+
+    Attributes:
+        in_single: what the same network takes in single precision, for one of bytes or with layers in half.
+        half: its layers in half precision.
+    """
 
     network: str
     ours: Prediction
     peers: Sequence[PeerPrediction]
-    in_float: Prediction | None = None
+    in_single: Prediction | None = None
+    half: Half | None = None
 
     def ratio(self, engine: str) -> float | None:
         """An engine's cycles / edgedeploy's; None if the engine has none."""
@@ -38,7 +46,7 @@ class Row:
     @property
     def best(self) -> float | None:
         """edgedeploy's cycles / those of the best of the other engines."""
-        ratios = [ratio for ratio in map(self.ratio, NAMES) if ratio]
+        ratios = [ratio for peer in self.peers if (ratio := self.ratio(peer.engine))]
         return 1 / min(ratios) if ratios else None
 
 
@@ -54,14 +62,20 @@ def tables(found: Mapping[str, Sequence[Row]], threads: int) -> str:
 
 
 def _table(board: str, rows: Sequence[Row], threads: int) -> str:
-    of_bytes = any(row.in_float for row in rows)
+    beside_single = any(row.in_single for row in rows)
+    in_half = any(row.half for row in rows)
+    named = {peer.engine for row in rows for peer in row.peers}
+    engines = [name for name in NAMES if name in named]
+    ncnn = "ncnn-half" if in_half else "ncnn"
     titles = [
         "network",
         "edgedeploy, M cycles",
         "ms",
-        *NAMES,
+        *engines,
         "edgedeploy / best",
-        *(["/ in float"] if of_bytes else ["ncnn predicted, ms", "published, ms"]),
+        *(["/ in single"] if beside_single else []),
+        *(["layers in half", "error"] if in_half else []),
+        *([f"{ncnn} predicted, ms", "published, ms"] if in_half or not beside_single else []),
     ]
     lines = [titles, ["---", *["---:"] * (len(titles) - 1)]]
     published = {
@@ -70,12 +84,16 @@ def _table(board: str, rows: Sequence[Row], threads: int) -> str:
         if "network" in each and threads in each.get(board, {})
     }
     for row in rows:
-        if of_bytes:
-            beside = [_cell(row.ours.cycles.total / row.in_float.cycles.total if row.in_float else None)]
-        else:
-            ncnn = {peer.engine: peer.prediction for peer in row.peers}.get("ncnn")
-            beside = [
-                significant(ncnn.ms) if ncnn else "",
+        beside = []
+        if beside_single:
+            beside.append(_cell(row.ours.cycles.total / row.in_single.cycles.total if row.in_single else None))
+        if in_half:
+            half = row.half
+            beside += [f"{half.used} of {half.layers}", f"{half.error:.4f}"] if half else ["", ""]
+        if in_half or not beside_single:
+            predicted = {peer.engine: peer.prediction for peer in row.peers}.get(ncnn)
+            beside += [
+                significant(predicted.ms) if predicted else "",
                 f"{published[row.network]:.1f}" if row.network in published else "",
             ]
         lines.append(
@@ -83,15 +101,16 @@ def _table(board: str, rows: Sequence[Row], threads: int) -> str:
                 row.network,
                 f"{row.ours.cycles.total / 1e6:.1f}",
                 significant(row.ours.ms),
-                *(_cell(row.ratio(engine)) for engine in NAMES),
+                *(_cell(row.ratio(engine)) for engine in engines),
                 _cell(row.best),
                 *beside,
             ]
         )
-    means = [row.best for row in rows if row.best and (of_bytes or row.network in NETWORKS)]
+    of_files = beside_single and not in_half
+    means = [row.best for row in rows if row.best and (of_files or row.network in NETWORKS)]
     if means:
-        blank = [""] * (len(NAMES) + 2)
-        what = f"geometric mean of {len(means)} {'files' if of_bytes else 'development networks'}"
+        blank = [""] * (len(engines) + 2)
+        what = f"geometric mean of {len(means)} {'files' if of_files else 'development networks'}"
         lines.append([what, *blank, f"{geometric_mean(means):.2f}", *[""] * len(beside)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

@@ -41,6 +41,10 @@ NETWORKS = {
     "resnet18": ImportOptions(weights="random"),
 }
 
+# Boards, and those in half precision: not as by `--precision auto`, whose choice of layers may change.
+HALF = "-half"
+BOARDS = [*predictable(), f"rpi5{HALF}"]
+
 # By how much of the cycles before a network may rise.
 ALLOWED = 0.01
 
@@ -84,13 +88,14 @@ def write(results: Results) -> None:
 
 
 def taken(network: str, board: str, progress: Progress = SILENT) -> Taken:
-    """Build one of `NETWORKS` for a board, and predict it.
+    """Build one of `NETWORKS` for one of `BOARDS`, and predict it.
 
     Raises:
         EdgedeployError: as `prepare` and `predict_package`.
     """
-    resolved = resolve(board, {})
-    means = Means.of(board, resolved.profile)
+    name, half, _ = board.partition(HALF)
+    resolved = resolve(name, {"precision": "half" if half else "single"})
+    means = Means.of(name, resolved.profile)
     package = prepare(network, resolved, options=NETWORKS[network], progress=progress).package_path
     found = predict_package(*open_package(package), resolved.profile, means, progress)
     functions = {each.name: round(each.cycles.total) for each in found.functions}
@@ -136,7 +141,7 @@ def main() -> None:
     """Parse the command line; errors end as those of `edgedeploy` do."""
     parser = argparse.ArgumentParser(description="Predict what networks take on boards.")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)}; all by default")
-    parser.add_argument("--boards", default=",".join(predictable()), help="separated by commas")
+    parser.add_argument("--boards", default=",".join(BOARDS), help="separated by commas")
     parser.add_argument("--check", action="store_true", help="write nothing, and end with 1 if a network is slower")
     arguments = parser.parse_args()
     if unknown := set(arguments.networks) - NETWORKS.keys():

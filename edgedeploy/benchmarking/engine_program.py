@@ -21,6 +21,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time, sleep
@@ -79,13 +80,13 @@ def bind_onnxruntime(session: Any, inputs: Inputs, outputs: list[str]) -> Any:
     return binding
 
 
-def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
-    """In single precision; blobs go by their order, as pnnx numbers them."""
+def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int, *, half: bool = False) -> Loaded:
+    """In single precision, or in half where the processor has it; blobs go by their order, as pnnx numbers them."""
     import ncnn
 
     network = ncnn.Net()
     network.opt.num_threads = threads
-    network.opt.use_fp16_packed = network.opt.use_fp16_storage = network.opt.use_fp16_arithmetic = False
+    network.opt.use_fp16_packed = network.opt.use_fp16_storage = network.opt.use_fp16_arithmetic = half
     weights = path.with_suffix(".bin")
     # The networks of ncnn's own benchmark have no weights: zeros.
     model = str(weights) if weights.is_file() else ncnn.DataReaderFromEmpty()
@@ -113,12 +114,15 @@ def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> L
     return run, lambda: [np.array(matrix) for matrix in last]
 
 
-def load_mnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
-    """As a module, since the older session interface overwrites its inputs; on CPUs "normal" is single precision."""
+def load_mnn(path: Path, inputs: Inputs, outputs: list[str], threads: int, precision: str = "normal") -> Loaded:
+    """As a module, since the older session interface overwrites its inputs.
+
+    On CPUs the precision "normal" is single, and "low" is half where the processor has it.
+    """
     import MNN.expr as expr
     import MNN.nn as nn
 
-    runtime = nn.create_runtime_manager(({"backend": "CPU", "numThread": threads, "precision": "normal"},))
+    runtime = nn.create_runtime_manager(({"backend": "CPU", "numThread": threads, "precision": precision},))
     module = nn.load_module_from_file(str(path), list(inputs), outputs, runtime_manager=runtime, shape_mutable=False)
     kinds = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8, "int8": expr.int8, "int64": expr.int64}
     for name, array in inputs.items():
@@ -166,7 +170,14 @@ def profile_onnxruntime(path: Path, inputs: Inputs, threads: int, prefix: Path, 
     return {name: (kind, times[1:]) for name, (kind, times) in found.items()}  # the first one warmed up
 
 
-ENGINES = {"onnxruntime": load_onnxruntime, "ncnn": load_ncnn, "mnn": load_mnn, "litert": load_litert}
+ENGINES: dict[str, Callable[..., Loaded]] = {
+    "onnxruntime": load_onnxruntime,
+    "ncnn": load_ncnn,
+    "mnn": load_mnn,
+    "litert": load_litert,
+    "ncnn-half": partial(load_ncnn, half=True),
+    "mnn-half": partial(load_mnn, precision="low"),
+}
 NAMES = tuple(ENGINES)
 
 
@@ -237,7 +248,8 @@ def main() -> None:
 
 def answer_requests(engine: str, path: Path, inputs: Inputs, names: list[str], threads: int, written: str) -> None:
     """Load, and answer until there are no more requests."""
-    __import__({"mnn": "MNN", "litert": "ai_edge_litert.interpreter"}.get(engine, engine))
+    module = engine.partition("-")[0]
+    __import__({"mnn": "MNN", "litert": "ai_edge_litert.interpreter"}.get(module, module))
     started = perf_counter()
     run, outputs = ENGINES[engine](path, inputs, names, threads)
     load_s = perf_counter() - started

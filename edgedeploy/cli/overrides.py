@@ -80,6 +80,12 @@ class Linking:
         return {name: value for name, value in given.items() if value is not None}
 
 
+Precision = Annotated[
+    Literal["single", "half", "auto"] | None,
+    Option(help="Compute layers in this precision; auto: in half precision where outputs stay near those in single."),
+]
+
+
 @dataclass(frozen=True)
 class Overriding(Linking):
     """Fields of a board's profile that a command replaces."""
@@ -93,12 +99,7 @@ class Overriding(Linking):
     mattr: Annotated[
         str | None, Option(metavar="FLAGS", help="Use these LLVM feature flags, such as +dotprod,-lse; '' for none.")
     ] = None
-    precision: Annotated[
-        Literal["single", "half", "auto"] | None,
-        Option(
-            help="Compute layers in this precision; auto: in half precision where outputs stay near those in single."
-        ),
-    ] = None
+    precision: Precision = None
     device: Annotated[
         str | None, Option(metavar="NAME", help="Use the device whose name contains this; '' for any.")
     ] = None

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from edgedeploy.base.text import count, significant
 from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import Importing, JsonOption, complete_model, completing, file_option
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.overrides import Precision, flattened
 
 if TYPE_CHECKING:
     from edgedeploy.api.predicting import Predicted
@@ -32,11 +32,12 @@ def predict(
         ..., "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
     ),
     threads: int = Option(1, "--threads", "-t", min=1, help="Threads to use, at most the board's cores."),
+    precision: Precision = None,
     against: str | None = Option(
         None,
         metavar="ENGINES",
-        help="Also predict these engines: ncnn,onnxruntime,mnn,litert. Needs root, mmdebstrap and a Debian mirror; "
-        "pip downloads the engines' wheels for the board.",
+        help="Also predict these engines: ncnn,onnxruntime,mnn,litert,ncnn-half,mnn-half. Needs root, mmdebstrap and a "
+        "Debian mirror; pip downloads the engines' wheels for the board.",
     ),
     *,
     importing: Importing,
@@ -68,13 +69,14 @@ def predict(
     """
     from edgedeploy.api.predicting import predict as predict_network
     from edgedeploy.report import require_report
+    from edgedeploy.target.resolved import resolve
 
     if report:
         require_report()
     progress = quiet_if(json_output)
     predicted = predict_network(
         network,
-        board,
+        resolve(board, {"precision": precision} if precision else {}),
         threads=threads,
         against=against,
         shapes=importing.shapes,

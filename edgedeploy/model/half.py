@@ -45,16 +45,25 @@ class Half(Record):
     tested: Error
 
     @property
+    def used(self) -> int:
+        """The number of layers in half precision."""
+        return self.layers - len(self.single)
+
+    @property
     def is_used(self) -> bool:
         """Whether any layer is in half precision."""
-        return len(self.single) < self.layers
+        return self.used > 0
+
+    @property
+    def error(self) -> float:
+        """The larger of the expected error and those of trials, of any output."""
+        return max(self.expected, *self.errors.values())
 
     def line(self) -> str:
         """The record in one line for people."""
         if not self.is_used:
             return "all layers stay in single precision; `build --explain` says why"
-        error = max(self.expected, *self.errors.values())
         return (
-            f"{self.layers - len(self.single)} of {self.layers} layers in half precision, "
-            f"which changes outputs by up to {error:.2g} of their largest value for {self.judged_by}"
+            f"{self.used} of {self.layers} layers in half precision, "
+            f"which changes outputs by up to {self.error:.2g} of their largest value for {self.judged_by}"
         )

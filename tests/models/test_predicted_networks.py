@@ -9,7 +9,7 @@ from pathlib import Path
 import arm_loops
 import pytest
 from assembly import Loop
-from cycles import NETWORKS, Taken, read, risen, taken
+from cycles import BOARDS, HALF, NETWORKS, Taken, read, risen, taken
 from mca import Analyser, Prediction
 from support.predictions import needs_mca
 from support.shared_networks import FILES, SHAPES, is_quantised
@@ -17,25 +17,26 @@ from support.shared_networks import FILES, SHAPES, is_quantised
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.predicting.tools import Means, predictable
+from edgedeploy.predicting.tools import Means
 from edgedeploy.target.board import load_board
 
 BEFORE = Taken("core of LLVM 19", 1_000_000, 900_000, {"conv": 800_000, "pool": 150_000, "runtime": 50_000})
 
 
-@pytest.mark.parametrize("board", predictable())
+@pytest.mark.parametrize("board", BOARDS)
 def test_every_network_has_its_cycles_in_the_file(board: str) -> None:
     assert read()[board].keys() == NETWORKS.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_zoo")
-@pytest.mark.parametrize("board", predictable())
+@pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_no_network_becomes_slower(network: str, board: str) -> None:
     before = read()[board][network]
     try:
-        means = Means.of(board, load_board(board))
+        name = board.removesuffix(HALF)
+        means = Means.of(name, load_board(name))
     except UnsupportedError as error:
         pytest.skip(str(error))
     if means.name != before.model:

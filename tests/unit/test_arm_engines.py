@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, END, PUBLISHED, Row, page, tables
+from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, BEGIN_OF_HALF, END, PUBLISHED, Row, page, tables
 from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
 
+from edgedeploy.model.half import Half
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Executed, Prediction, priced
 from edgedeploy.predicting.record import MISSES
@@ -58,16 +59,26 @@ def test_the_mean_is_that_of_development_networks_which_another_engine_runs() ->
     assert f"{(1.25 * 0.5) ** 0.5:.2f}" in mean
 
 
-def test_networks_of_bytes_stand_beside_themselves_in_float() -> None:
+def test_networks_of_bytes_stand_beside_themselves_in_single() -> None:
     rows = [
-        Row("mobilenet_v1-int8", takes(50e6), [peer("onnxruntime", 100e6)], in_float=takes(100e6)),
+        Row("mobilenet_v1-int8", takes(50e6), [peer("onnxruntime", 100e6)], in_single=takes(100e6)),
         Row("mobilenet_v2_quant", takes(20e6), [peer("litert", 25e6)]),
     ]
     text = tables({"rpi4": rows}, 1)
-    assert cells(text, "network")[-2:] == ["edgedeploy / best", "/ in float"]
+    assert cells(text, "network")[-2:] == ["edgedeploy / best", "/ in single"]
     assert cells(text, "mobilenet_v1-int8")[-2:] == ["0.50", "0.50"]
     assert cells(text, "mobilenet_v2_quant")[-2:] == ["0.80", ""]
     assert cells(text, "geometric mean of 2 files")[-2:] == [f"{(0.5 * 0.8) ** 0.5:.2f}", ""]
+
+
+def test_networks_in_half_precision_stand_beside_others_in_half_and_themselves_in_single() -> None:
+    half = Half(layers=28, single=[], judged_by="pictures", expected=0.004, errors={"prob": 0.003}, tested=0.0)
+    rows = [Row("mobilenet_v1", takes(20e6), [peer("ncnn-half", 25e6)], in_single=takes(40e6), half=half)]
+    text = tables({"rpi5": rows}, 1)
+    row = dict(zip(cells(text, "network"), cells(text, "mobilenet_v1"), strict=True))
+    assert (row["ncnn-half"], row["edgedeploy / best"], row["/ in single"]) == ("1.25", "0.80", "0.50")
+    assert (row["layers in half"], row["error"]) == ("28 of 28", "0.0040")
+    assert (row["ncnn-half predicted, ms"], row["published, ms"]) == ("13.9", "20.3")
 
 
 def test_who_is_left_out_is_said_once_with_the_reason() -> None:
@@ -86,7 +97,7 @@ def test_a_page_keeps_all_that_is_not_the_tables() -> None:
 
 def test_the_page_of_predictions_has_a_place_for_them() -> None:
     text = (Path(__file__).parents[2] / "docs" / "predictions.md").read_text(encoding="utf-8")
-    for begin in (BEGIN, BEGIN_OF_BYTES):
+    for begin in (BEGIN, BEGIN_OF_BYTES, BEGIN_OF_HALF):
         assert page(text, "the tables", begin).count("the tables") == text.count("the tables") + 1
 
 

@@ -16,7 +16,7 @@ REFERENCE = cpu.ONNXRUNTIME
 REFERENCES = {engine.suffix: engine for engine in (REFERENCE, cpu.LITERT)}
 _OWN = [
     *(cpu.ONNXRUNTIME, openvino.ENGINE, cpu.NCNN, cpu.MNN, cpu.LITERT, torch.ENGINE),
-    *(torch.COMPILED, nvidia.TENSORRT, nvidia.ONNXRUNTIME_GPU),
+    *(cpu.NCNN_HALF, cpu.MNN_HALF, torch.COMPILED, nvidia.TENSORRT, nvidia.ONNXRUNTIME_GPU),
 ]
 # Those of other packages.
 _OTHERS: Group[Engine] = Group(

@@ -148,4 +148,7 @@ def _engine(name: str, module: str, distribution: str, suffix: str = ".onnx", **
 ONNXRUNTIME = _engine("onnxruntime", "onnxruntime", "onnxruntime", profile=_profile_onnxruntime)
 NCNN = _engine("ncnn", "ncnn", "ncnn", convert=convert_for_ncnn)
 MNN = _engine("mnn", "MNN", "MNN", convert=convert_for_mnn, profile=_profile_mnn)
+# On processors with arithmetic in half precision; elsewhere they compute in single.
+NCNN_HALF = _engine("ncnn-half", "ncnn", "ncnn", convert=convert_for_ncnn, by_default=False)
+MNN_HALF = _engine("mnn-half", "MNN", "MNN", convert=convert_for_mnn, by_default=False)
 LITERT = _engine("litert", "ai_edge_litert", "ai-edge-litert", ".tflite")
