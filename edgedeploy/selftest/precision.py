@@ -192,23 +192,25 @@ class _Search:
     def _most_influential(self, limit: float) -> dict[int, str]:
         """As few layers as leave an error within a limit, and why they stay in single precision.
 
-        First come those with the most influence for the time that half precision saves.
+        First come those with the most influence for the time that half precision saves; those that turn out not to be
+        needed leave again, long ones first.
         """
         influence = {group: float(errors[self._judges].max()) for group, errors in self._influence.items()}
+        operations = {group: sum(self._layers[number].operations for number in group) for group in influence}
+        ordered = sorted(influence, key=lambda group: -(influence[group] ** 2) / operations[group])
 
-        def worth(group: tuple[int, ...]) -> float:
-            return -(influence[group] ** 2) / sum(self._layers[number].operations for number in group)
+        def fits(groups: Collection[tuple[int, ...]]) -> bool:
+            single = {*self._out_of_range, *(number for group in groups for number in group)}
+            return all(compute(single)[self._judges].max() <= limit for compute in (self._expected, self._errors))
 
-        ordered = sorted(influence, key=worth)
-
-        def fits(count: int) -> bool:
-            single = {*self._out_of_range, *(number for group in ordered[:count] for number in group)}
-            return all(found[self._judges].max() <= limit for found in (self._expected(single), self._errors(single)))
-
-        enough = bisect_left(range(len(ordered)), True, key=fits)
+        enough = bisect_left(range(len(ordered)), True, key=lambda count: fits(ordered[:count]))
+        kept = set(ordered[:enough])
+        for group in sorted(kept, key=lambda group: -operations[group]):
+            if fits(kept - {group}):
+                kept.remove(group)
         return {
             number: f"half precision changes outputs by {influence[group]:.2g} of their largest value"
-            for group in ordered[:enough]
+            for group in kept
             for number in group
         }
 

@@ -253,6 +253,113 @@ class TestChoice:
         assert chosen(network) == chosen(network)
 
 
+# So many times weights are larger, so that sums reach 1e5, beyond 65504.
+LARGE = 3e4
+
+
+def attention(graph: Graph, tokens: str, count: int, channels: int) -> str:
+    """Attention of one head, whose logits are large, too: its softmax takes one token and nothing of others."""
+    query, key, value = (graph.node("MatMul", tokens, graph.normal(channels, channels)) for _ in range(3))
+    turned = graph.node("Transpose", key, perm=[0, 2, 1])
+    weights = graph.node("Softmax", graph.node("MatMul", query, turned), axis=-1)
+    return graph.node("MatMul", graph.node("MatMul", weights, value), graph.normal(channels, channels, scale=LARGE))
+
+
+def normalised(graph: Graph, data: str, channels: int) -> str:
+    return graph.node("LayerNormalization", data, graph.normal(channels), graph.normal(channels), axis=-1)
+
+
+def gelu(graph: Graph, data: str) -> str:
+    half, one, root = (graph.weight(np.array(value, np.float32)) for value in (0.5, 1.0, 2**-0.5))
+    tail = graph.node("Add", graph.node("Erf", graph.node("Mul", data, root)), one)
+    return graph.node("Mul", graph.node("Mul", data, half), tail)
+
+
+def perceptron(graph: Graph, data: str, channels: int) -> str:
+    hidden = gelu(graph, graph.node("MatMul", data, graph.normal(channels, 2 * channels)))
+    return graph.node("MatMul", hidden, graph.normal(2 * channels, channels, scale=LARGE))
+
+
+def silu(graph: Graph, data: str) -> str:
+    return graph.node("Mul", data, graph.node("Sigmoid", data))
+
+
+def vit() -> tuple[Graph, str, str]:
+    """A network, the name of large values in it, and its output."""
+    graph = Graph(opset=17)
+    tokens = graph.node("MatMul", graph.input("data", [1, 16, 32]), graph.normal(32, 32))
+    tokens = graph.node("Add", tokens, attention(graph, normalised(graph, tokens, 32), 16, 32))
+    tokens = graph.node("Add", tokens, perceptron(graph, normalised(graph, tokens, 32), 32))
+    return graph, tokens, graph.node("MatMul", normalised(graph, tokens, 32), graph.normal(32, 10))
+
+
+def swin() -> tuple[Graph, str, str]:
+    graph = Graph(opset=17)
+    data = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 24, 2, strides=[2, 2])
+    half, one, end = (graph.weight(np.array([value], np.int64)) for value in (4, 0, 99))
+    axis = graph.weight(np.array([2], np.int64))
+    parts = [graph.node("Slice", data, *bounds, axis) for bounds in ((half, end), (one, half))]
+    shifted = graph.node("Concat", *parts, axis=2)
+
+    def shaped(value: str, *shape: int) -> str:
+        return graph.node("Reshape", value, graph.weight(np.array(shape, np.int64)))
+
+    windows = graph.node("Transpose", shaped(shifted, 24, 2, 4, 2, 4), perm=[1, 3, 2, 4, 0])
+    tokens = shaped(windows, 4, 16, 24)
+    tokens = graph.node("Add", tokens, attention(graph, normalised(graph, tokens, 24), 16, 24))
+    return graph, tokens, graph.node("MatMul", normalised(graph, tokens, 24), graph.normal(24, 8))
+
+
+def convnext() -> tuple[Graph, str, str]:
+    graph = Graph(opset=17)
+    data = graph.conv(graph.input("data", [1, 3, 24, 24]), 3, 24, 4, strides=[4, 4])
+    wide = graph.conv(data, 24, 24, 7, pads=[3, 3, 3, 3], group=24)
+    last = normalised(graph, graph.node("Transpose", wide, perm=[0, 2, 3, 1]), 24)
+    block = graph.node("Transpose", perceptron(graph, last, 24), perm=[0, 3, 1, 2])
+    sums = graph.node("Add", data, block)
+    mean = graph.node("Flatten", graph.node("GlobalAveragePool", sums))
+    return graph, sums, graph.node("MatMul", normalised(graph, mean, 24), graph.normal(24, 8))
+
+
+def yolox() -> tuple[Graph, str, str]:
+    graph = Graph(opset=17)
+    data = silu(graph, graph.conv(graph.input("data", [1, 12, 16, 16]), 12, 16, 3, pads=[1, 1, 1, 1]))
+    weights = graph.normal(16, 16, 3, 3, scale=LARGE)
+    large = silu(graph, graph.node("Conv", data, weights, pads=[1, 1, 1, 1]))
+    scales = graph.weight(np.array([1, 1, 2, 2], np.float32))
+    low = graph.node("MaxPool", large, kernel_shape=[2, 2], strides=[2, 2])
+    high = graph.node("Resize", low, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric")
+    both = graph.node("Concat", high, data, axis=1)
+    small = graph.node("Conv", both, graph.normal(8, 32, 1, 1, scale=0.1 / LARGE))
+    return graph, large, graph.node("Sigmoid", graph.conv(silu(graph, small), 8, 6, 1))
+
+
+class TestRanges:
+    """Values of 1e5, which half precision does not hold; ncnn gives NaN for such a network (its issue 6932)."""
+
+    @pytest.mark.parametrize("made", [vit, swin, convnext, yolox])
+    def test_networks_of_large_values_are_right(self, made: Callable[[], tuple[Graph, str, str]]) -> None:
+        graph, large, result = made()
+        network = network_of(graph, result)
+        inputs = random_inputs(network)
+        assert np.abs(network_of(graph, large).reference(inputs)[large]).max() > 1e5
+        half = chosen(network)
+        assert half is not None
+        assert half.is_used
+        assert any("largest number of half precision" in each.why for each in half.single)
+        [found] = computed(replace(network, half=half), inputs)
+        expected = network.reference(inputs)[result]
+        assert np.isfinite(found).all()
+        assert np.abs(found - expected).max() <= 1e-2 * np.abs(expected).max()
+
+    @pytest.mark.parametrize("made", [vit, swin, convnext, yolox])
+    def test_all_layers_that_can_be_in_half_leave_them_finite(self, made: Callable[[], tuple[Graph, str, str]]) -> None:
+        graph, _, result = made()
+        network = network_of(graph, result)
+        [found] = computed(replace(network, half=chosen(network, "half")), random_inputs(network))
+        assert np.isfinite(found).all()
+
+
 class TestCommand:
     def test_a_package_says_what_is_in_half(self, command: Command) -> None:
         build = "build", "digits", "--board", "rpi5", "--precision", "auto", "--force", "--json"
