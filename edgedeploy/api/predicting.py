@@ -74,6 +74,7 @@ class Predicted:
                     "sampling_error_cycles": each.core_error,
                     "instructions": each.instructions,
                     "float_products": each.floats,
+                    "half_products": each.halves,
                     "integer_products": each.integers,
                     "products_per_cycle": each.products_per_cycle,
                     "of_peak": each.of_peak,

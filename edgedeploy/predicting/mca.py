@@ -111,12 +111,8 @@ def plain(line: str) -> str:
 
 # How many products of 64-bit ARM instructions are added to sums (or begin them), by the type that is multiplied:
 # multiply-adds of floats; of bytes four for each of four sums, one for each of eight, or one after both became 16 bits.
-_FLOATS = (
-    (r"fml[as] v\d+\.8h", 8),
-    (r"fml[as] v\d+\.4[sh]", 4),
-    (r"fml[as] v\d+\.2[sd]", 2),
-    (r"(fn?m(add|sub)|fml[as]) [hsd]\d+", 1),
-)
+_FLOATS = ((r"fml[as] v\d+\.4s", 4), (r"fml[as] v\d+\.2[sd]", 2), (r"(fn?m(add|sub)|fml[as]) [sd]\d+", 1))
+_HALVES = ((r"fml[as] v\d+\.8h", 8), (r"fml[as] v\d+\.4h", 4), (r"(fn?m(add|sub)|fml[as]) h\d+", 1))
 _INTEGERS = (
     (r"[su]dot v\d+\.4s", 16),
     (r"[su]dot v\d+\.2s", 8),
@@ -127,16 +123,19 @@ _INTEGERS = (
 
 
 class Products(NamedTuple):
-    """How many products of floats and of integers of at most 16 bits there are."""
+    """How many products of floats, of integers of at most 16 bits and of floats in half precision there are."""
 
     floats: int = 0
     integers: int = 0
+    halves: int = 0
 
 
 @cache
 def products(instruction: str) -> Products:
     """The products of one instruction: mnemonic, one blank, operands."""
-    floats, integers = (
-        next((count for pattern, count in table if re.match(pattern, instruction)), 0) for table in (_FLOATS, _INTEGERS)
+    return Products(
+        *(
+            next((count for pattern, count in table if re.match(pattern, instruction)), 0)
+            for table in (_FLOATS, _INTEGERS, _HALVES)
+        )
     )
-    return Products(floats, integers)

@@ -70,7 +70,7 @@ def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, 
 def cells(function: FunctionCycles) -> list[str]:
     """The cells of a function after its name and calls: millions, then products in a cycle, and a share."""
     cycles = function.cycles
-    millions = [cycles.total, *cycles.by_kind().values(), function.floats + function.integers]
+    millions = [cycles.total, *cycles.by_kind().values(), function.products]
     return [
         *(f"{value / 1e6:.3f}" for value in millions),
         f"{function.products_per_cycle:.2f}",

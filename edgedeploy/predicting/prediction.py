@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Cycles:
 
     def by_kind(self) -> dict[str, float]:
         """By the names of the attributes."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def __add__(self, other: Cycles) -> Cycles:
         return Cycles(*(a + b for a, b in zip(self.by_kind().values(), other.by_kind().values(), strict=True)))
@@ -69,7 +69,8 @@ class Executed:
         core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
         core_error: the standard error of `core`, due to sampling.
         ends: ends of loops that the branch predictor does not foresee.
-        floats, integers: products of floats, and of integers of at most 16 bits, that it adds up.
+        floats, integers, halves: products of floats, of integers of at most 16 bits, and of floats in half precision,
+            that it adds up.
         misses: lines of 64 bytes that it misses, by the names in `record.MISSES`.
     """
 
@@ -82,6 +83,7 @@ class Executed:
     floats: int
     integers: int
     misses: Mapping[str, float]
+    halves: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,18 @@ class FunctionCycles(Executed):
     `bound` is the cycles of its products at the peak of all cores that it runs on.
     """
 
-    cycles: Cycles
-    bound: float
+    cycles: Cycles = field(kw_only=True)
+    bound: float = field(kw_only=True)
+
+    @property
+    def products(self) -> int:
+        """Products of all types."""
+        return self.floats + self.halves + self.integers
 
     @property
     def products_per_cycle(self) -> float:
         """Products in a cycle of all cores, including everything else that the function executes."""
-        return (self.floats + self.integers) / self.cycles.core if self.cycles.core else 0.0
+        return self.products / self.cycles.core if self.cycles.core else 0.0
 
     @property
     def of_peak(self) -> float:
@@ -162,7 +169,7 @@ def executed(
     found = []
     for owner, (rate, error) in rates.items():
         instructions = int(counts[owner] @ record.lengths)
-        floats, integers = (counts[owner] @ multiplied).tolist()
+        floats, integers, halves = (counts[owner] @ multiplied).tolist()
         found.append(
             Executed(
                 ownership.names[owner],
@@ -174,6 +181,7 @@ def executed(
                 floats,
                 integers,
                 dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
+                halves,
             )
         )
     return found
@@ -184,16 +192,16 @@ def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads
 
     `threads` share the work of each function evenly; one executes the runtime's own.
     """
-    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
+    peak = board.vector.bits / 32 * board.fma.per_cycle
     found = []
     for each in functions:
         number = 1 if each.name == RUNTIME else threads
         # Never more than with one thread.
         cycles = min((_cycles(each, core, number) for number in (1, number)), key=lambda each: each.total)
-        bound = each.floats / peak_floats + each.integers / core.byte_products
+        bound = each.floats / peak + each.halves / (2 * peak) + each.integers / core.byte_products
         found.append(FunctionCycles(**vars(each), cycles=cycles, bound=bound / number))
     found.sort(key=lambda function: -function.cycles.total)
-    of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
+    of_integers = 2 * sum(each.integers for each in found) > sum(each.products for each in found)
     error = core.integer_error if of_integers else core.error
     return Prediction(found, core.clock_mhz, core.threads_error if threads > 1 else error)
 

@@ -82,7 +82,9 @@ def test_a_record_of_nothing_is_refused(tmp_path: Path) -> None:
     [
         ("fmla v0.4s, v1.4s, v2.s[3]", Products(floats=4)),
         ("fmls v0.2s, v1.2s, v2.2s", Products(floats=2)),
-        ("fmla v0.8h, v1.8h, v2.h[0]", Products(floats=8)),
+        ("fmla v0.8h, v1.8h, v2.h[0]", Products(halves=8)),
+        ("fmls v0.4h, v1.4h, v2.4h", Products(halves=4)),
+        ("fmadd h0, h1, h2, h3", Products(halves=1)),
         ("fmadd s0, s1, s2, s3", Products(floats=1)),
         ("fmul v0.4s, v1.4s, v2.4s", Products()),
         ("sdot v0.4s, v1.16b, v2.4b[1]", Products(integers=16)),
@@ -244,6 +246,14 @@ def cycles_of(executed: Executed, threads: int, board: str = "rpi4") -> Cycles:
 
 def test_threads_share_the_arithmetic() -> None:
     assert cycles_of(function(ends=100), 4) == Cycles(core=1e6 / 4, branches=100 * 15 / 4)
+
+
+def test_the_peak_of_half_precision_is_twice_that_of_single() -> None:
+    single = function()
+    half = replace(single, floats=0, halves=single.floats)
+    board = load_board("rpi5")
+    of_single, of_half = (priced([each], board, board.core_model).of_peak for each in (single, half))
+    assert of_half == of_single / 2 > 0
 
 
 def test_waiting_for_a_cache_is_shared_where_each_core_has_its_own() -> None:
