@@ -64,8 +64,9 @@ def build_key(
     records: Records | None = None,
     disabled_passes: Collection[str] = (),
     usage: Usage | None = None,
+    judge: str | None = None,
 ) -> str:
-    """The key of the package of a network for a board, tuning records, passes, and the record of its use."""
+    """The key of a network's package for a board, tuning records, passes, its use, and what judges half precision."""
     linker = c_compiler(board)
     parts = {
         "name": source.name,
@@ -82,6 +83,7 @@ def build_key(
         "other formats": _code_of_others(source.format),
         "disabled passes": sorted(set(disabled_passes)),
         "usage": usage.model_dump(mode="json") if usage else None,
+        "judge": judge,
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)

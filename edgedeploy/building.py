@@ -28,7 +28,7 @@ from edgedeploy.package.usage import Usage
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.precision import check_precision, with_half
+from edgedeploy.selftest.precision import Judge, check_precision, with_half
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.target.facts import Facts
@@ -139,6 +139,7 @@ class Plan:
             that gives the configuration of each function, for comparisons.
         disabled_passes: names of compiler passes to leave out.
         progress: is notified of each step.
+        judge: judges the choice of layers in half precision, by the user's images.
     """
 
     source: Source
@@ -147,6 +148,7 @@ class Plan:
     tuning: str | Tuned | None = None
     disabled_passes: Collection[str] = ()
     progress: Progress = SILENT
+    judge: Judge | None = None
 
     @cached_property
     def records(self) -> Records | None:
@@ -170,7 +172,8 @@ class Plan:
     @cached_property
     def key(self) -> str:
         """The package's key."""
-        return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage)
+        judge = self.judge.identity() if self.judge else None
+        return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage, judge)
 
     @property
     def short_key(self) -> str:
@@ -325,7 +328,7 @@ class Plan:
                 )
             entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
             network, cases, usage = entries[0]
-            network = with_half(network, board, cases, self.disabled_passes, progress, usage=usage)
+            network = with_half(network, board, cases, self.disabled_passes, progress, usage=usage, judge=self.judge)
             entries = [each._replace(network=replace(each.network, half=network.half)) for each in entries]
             limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
             contents: dict[str, bytes] = {}

@@ -115,7 +115,9 @@ def build(
     shapes: AnyShapes | None = None,
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
+    quantize: str | PathLike[str] | None = None,
     calibrate: str | PathLike[str] | None = None,
+    evaluate: str | PathLike[str] | None = None,
     demo: str | None = None,
     camera: str | None = None,
     tuning_records: str | None = None,
@@ -136,7 +138,9 @@ def build(
         shapes: shapes of inputs that the file leaves open, by name; several mappings create several entries.
         batches: sizes of the first dimension of every input, each for its own entry.
         options: what else the file leaves open.
-        calibrate: a folder of images: the network is quantised first, with ranges measured on these.
+        quantize: a folder of images: the network is quantised first, with ranges measured on these.
+        calibrate: a folder of images, which judge the choice of layers in half precision.
+        evaluate: a folder of labelled images: the package states the accuracy beside that of single precision.
         demo: the demo that defines preprocessing and decoding; the network's own unless given.
         camera: a camera's frames to take as input, such as `640x480:yuv420`.
         tuning_records: a board's name or a folder; `none` for none; the board's own unless given.
@@ -155,7 +159,9 @@ def build(
         shapes=shapes,
         batches=batches,
         options=options,
+        quantize=Path(quantize) if quantize else None,
         calibrate=Path(calibrate) if calibrate else None,
+        evaluate=Path(evaluate) if evaluate else None,
         demo=demo,
         camera=camera,
         tuning=tuning_records,
@@ -174,7 +180,9 @@ def plan(
     shapes: AnyShapes | None = None,
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
+    quantize: Path | None = None,
     calibrate: Path | None = None,
+    evaluate: Path | None = None,
     demo: str | None = None,
     camera: str | None = None,
     tuning: str | None = None,
@@ -192,7 +200,7 @@ def plan(
     frames = Camera.parsed(camera) if camera else None
     if frames and (further or batches):
         raise InputError("a camera needs a network with one shape", why="a package takes frames of one size")
-    if calibrate:
+    if quantize:
         if further or batches or options.values or options.weights != "file":
             raise InputError(
                 "only networks with one shape and their own weights can be quantised during a build",
@@ -200,12 +208,18 @@ def plan(
             )
         from edgedeploy.quantisation.making import find_task, quantised_source
 
-        task = find_task(network, calibrate, demo=demo, shapes=first, options=options, progress=progress)
+        task = find_task(network, quantize, demo=demo, shapes=first, options=options, progress=progress)
         source = quantised_source(task, progress)
     else:
         source = find_source(network, first, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
-    return Plan(source, board, find_use(network, demo, frames), tuning, disabled_passes, progress)
+    use, judge = find_use(network, demo, frames), None
+    if calibrate or evaluate:
+        from edgedeploy.quantisation.evaluation import Judge
+
+        judge = Judge(use.part if use else None, calibrate, evaluate)
+        judge.identity()  # a folder that is missing is refused before the long work
+    return Plan(source, board, use, tuning, disabled_passes, progress, judge)
 
 
 def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:

@@ -49,6 +49,14 @@ def build(
     quantize: Path | None = Option(
         None, metavar="FOLDER", help="Quantise first, calibrated with the images below FOLDER (`edgedeploy quantize`)."
     ),
+    calibrate: Path | None = Option(
+        None, metavar="FOLDER", help="Judge the choice of layers in half precision by the images below FOLDER."
+    ),
+    evaluate: Path | None = Option(
+        None,
+        metavar="FOLDER",
+        help="State the accuracy of half precision on labelled images beside that of single (docs/quantisation.md).",
+    ),
     demo: DemoOption = None,
     camera: str | None = Option(
         None,
@@ -110,6 +118,8 @@ def build(
 
     Example: edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
 
+    Example: edgedeploy build mobilenet_v1 --board rpi5 --calibrate photos/ --evaluate labelled/
+
     Example: edgedeploy build retinaface --camera 640x480:yuv420 --board rpi4
 
     Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
@@ -135,7 +145,7 @@ def build(
     outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
     names = list(dict.fromkeys(models or _networks(all_demos, importing.weights, outcomes)))
     alone = len(names) + len(outcomes) == 1
-    importing.check_one(names, "built", demo=demo, quantize=quantize)
+    importing.check_one(names, "built", demo=demo, quantize=quantize, calibrate=calibrate, evaluate=evaluate)
     resolved = resolve(board, overrides.fields)
     progress = quiet_if(json_output)
     taken: dict[str, Path] = {}
@@ -145,7 +155,9 @@ def build(
             name,
             resolved,
             **arguments,
-            calibrate=quantize,
+            quantize=quantize,
+            calibrate=calibrate,
+            evaluate=evaluate,
             demo=demo,
             camera=camera,
             tuning=tuning_records,
@@ -259,6 +271,7 @@ def _as_dict(built: Built, error: float | None, *, print_pass_times: bool) -> di
 
 def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None:
     test, checked, record = built.manifest.selftest, built.manifest.checked, built.manifest.quantisation
+    half = built.manifest.half
     ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
     compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
     lines = [
@@ -267,7 +280,7 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
         *(f"tolerance: {line}" for line in built.manifest.raised_tolerances()),
         f"memory: {built.manifest.memory.line()}",
         *(f"quantised: {line}" for line in (record.lines() if record else [])),
-        *([f"precision: {half.line()}"] if (half := built.manifest.half) else []),
+        *(f"precision: {line}" for line in (half.lines() if half else [])),
         *map(str, built.dumps),
     ]
     stdout().print(*lines, sep="\n")

@@ -57,7 +57,7 @@ def show(
         "heads": foreign(*map(_head, manifest.heads)),
         "metadata": foreign(*(f"{key}  {shorten(value, 90)}" for key, value in manifest.metadata.items())),
         "quantised": foreign(*(manifest.quantisation.lines() if manifest.quantisation else [])),
-        "half precision": foreign(manifest.half.line() if manifest.half else ""),
+        "half precision": foreign("; ".join(manifest.half.lines()) if manifest.half else ""),
         "use": foreign(*(manifest.usage.lines() if manifest.usage else [])),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),

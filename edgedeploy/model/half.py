@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgedeploy.base.documents import Listed, Record
+from edgedeploy.model.quantised import Accuracy
 
+JudgedBy = Literal["pictures", "given inputs", "test inputs"]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -35,14 +37,16 @@ class Half(Record):
         expected: the expected error of outputs, a sum of independent errors of the layers.
         errors: by output, the largest difference from single precision in trials.
         tested: the larger of both for the self-test's inputs.
+        accuracy: in single and half precision, if labelled images were given.
     """
 
     layers: Annotated[int, Field(gt=0)]
     single: Listed[Kept]
-    judged_by: Literal["pictures", "test inputs"]
+    judged_by: JudgedBy
     expected: Error
     errors: dict[str, Error]
     tested: Error
+    accuracy: Accuracy | None = None
 
     @property
     def used(self) -> int:
@@ -59,8 +63,21 @@ class Half(Record):
         """The larger of the expected error and those of trials, of any output."""
         return max(self.expected, *self.errors.values())
 
-    def line(self) -> str:
-        """The record in one line for people."""
+    @property
+    def value(self) -> float | None:
+        """The accuracy, if it is known."""
+        return self.accuracy.after if self.accuracy else None
+
+    @property
+    def loss(self) -> float:
+        """The loss of accuracy; nothing if it is unknown, since errors are bounded."""
+        return self.accuracy.loss if self.accuracy else 0.0
+
+    def lines(self) -> list[str]:
+        """The record as lines for people."""
+        return [self._line(), *([self.accuracy.line()] if self.accuracy else [])]
+
+    def _line(self) -> str:
         if not self.is_used:
             return "all layers stay in single precision; `build --explain` says why"
         return (

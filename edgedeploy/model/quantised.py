@@ -42,8 +42,8 @@ class Accuracy(Record):
 
     Attributes:
         of: `top-1`, the share of images whose best class is right; `mAP@0.5`, as defined by COCO.
-        before: of the float network.
-        after: of the quantised one.
+        before: of the network in single precision.
+        after: of the quantised one, or the one with layers in half precision.
         samples: the number of images.
     """
 
@@ -51,6 +51,15 @@ class Accuracy(Record):
     before: Share
     after: Share
     samples: Count
+
+    @property
+    def loss(self) -> float:
+        """The loss of accuracy, rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be the limit."""
+        return round(max(self.before - self.after, 0.0), _DIGITS)
+
+    def line(self) -> str:
+        """The record as a line for people."""
+        return f"{self.of}: {self.before:.2%} before, {self.after:.2%} after ({self.samples} images)"
 
 
 class Quantisation(Record):
@@ -79,12 +88,9 @@ class Quantisation(Record):
 
     @property
     def loss(self) -> float | None:
-        """The loss of accuracy, or else of agreement; None if neither is known.
-
-        It is rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be the limit.
-        """
+        """The loss of accuracy, or else of agreement, rounded; None if neither is known."""
         if self.accuracy:
-            return round(max(self.accuracy.before - self.accuracy.after, 0.0), _DIGITS)
+            return self.accuracy.loss
         return round(1 - self.agreement.value, _DIGITS) if self.agreement else None
 
     def lines(self) -> list[str]:
@@ -99,10 +105,7 @@ class Quantisation(Record):
                 f"({self.agreement.of}, {self.agreement.samples} samples)"
             )
         if self.accuracy:
-            lines.append(
-                f"{self.accuracy.of}: {self.accuracy.before:.2%} before, {self.accuracy.after:.2%} after "
-                f"({self.accuracy.samples} images)"
-            )
+            lines.append(self.accuracy.line())
         return lines
 
 

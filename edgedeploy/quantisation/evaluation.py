@@ -12,15 +12,18 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgedeploy.base.cache import key_of
 from edgedeploy.base.documents import first_fault
 from edgedeploy.base.files import is_file, is_folder
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError
+from edgedeploy.model.network import Network
 from edgedeploy.model.quantised import Accuracy
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.quantisation.agreement import OVERLAP, area, best_match, intersection
 from edgedeploy.quantisation.preparing import Usage
-from edgedeploy.quantisation.samples import image_files
+from edgedeploy.quantisation.samples import find_samples, identity_of, image_files
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.results import Box, Detection, label_of
 
@@ -101,6 +104,66 @@ class Boxes(Evaluation):
         """The mean over all classes of the average precision at an intersection over union of 0.5."""
         found = self._results(run, self.usage.of_all_scores(), progress, title)
         return Score(mean_average_precision([truths for _, truths in self.images], found), {})
+
+
+# How many inputs judge the choice of layers at most; each runs once or more for every layer.
+_MOST_JUDGES = 16
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Images that judge the choice of layers in half precision, and labelled ones that state the accuracy.
+
+    `selftest.precision.Judge` describes the methods. `part` is None if no demo says how images become inputs.
+    """
+
+    part: Part | None
+    calibration: Path | None
+    evaluation: Path | None
+
+    def identity(self) -> str:
+        """A hash of all files below both folders."""
+        return key_of({"calibration": _identity(self.calibration), "evaluation": _identity(self.evaluation)})
+
+    def inputs(self, network: Network, progress: Progress) -> list[Tensors]:
+        """At most 16 inputs, evenly chosen."""
+        if self.calibration is None:
+            return []
+        feed = self._usage(network).feed if self.part else None
+        given = find_samples(self.calibration, network.inputs, feed, _MOST_JUDGES, progress, network=network.file)
+        return [sample.tensors for sample in given]
+
+    def accuracy(self, network: Network, single: Run, half: Run, progress: Progress) -> Accuracy | None:
+        """The accuracy in both precisions."""
+        if self.evaluation is None:
+            return None
+        evaluation = find_evaluation(self.evaluation, self._usage(network))
+
+        def score(run: Run, title: str) -> Score:
+            tail = network.cut_off.tail if network.cut_off else None
+            return evaluation.score(
+                (lambda given: tail.run({**given, **run(given)})) if tail else run, progress, f"evaluate in {title}"
+            )
+
+        return evaluation.accuracy(score(single, "single precision"), score(half, "half precision"))
+
+    def _usage(self, network: Network) -> Usage:
+        if self.part is None:
+            raise unknown_images()
+        return Usage(**vars(self.part.fitted(network)), tensor=network.inputs[0])
+
+
+def unknown_images() -> InputError:
+    """The error for an evaluation of a network that no demo has."""
+    return InputError(
+        "--evaluate needs to know how images become inputs of the network",
+        why="neither the zoo nor a demo defines it",
+        hints=["name a demo that uses such a network: --demo classification"],
+    )
+
+
+def _identity(folder: Path | None) -> str | None:
+    return identity_of(folder) if folder else None
 
 
 def find_evaluation(folder: Path, usage: Usage) -> Evaluation:

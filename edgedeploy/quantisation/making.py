@@ -21,7 +21,7 @@ from edgedeploy.model.heads import dumped
 from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.quantised import KEY, Method, Quantisation
 from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
-from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
+from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation, unknown_images
 from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
 from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
@@ -138,11 +138,7 @@ def find_task(
     if evaluation is None:
         return Task(source, prepared, usage, samples, None)
     if usage is None:
-        raise InputError(
-            "--evaluate needs to know how images become inputs of the network",
-            why="neither the zoo nor a demo defines it",
-            hints=["name a demo that uses such a network: --demo classification"],
-        )
+        raise unknown_images()
     return Task(source, prepared, usage, samples, find_evaluation(evaluation, usage))
 
 

@@ -142,6 +142,17 @@ def find_samples(
     return Samples(path, sound, partial(_of_images, known))
 
 
+def identity_of(path: Path) -> str:
+    """A hash of the names and contents of all files below a folder, or of a file.
+
+    Raises:
+        InputError: there is neither.
+    """
+    if not is_folder(path) and not is_file(path):
+        raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
+    return digest_of(_files_below(path), path) if is_folder(path) else digest_of([path], path.parent)
+
+
 def image_files(folder: Path) -> list[Path]:
     """The images below a folder, sorted by path."""
     return [file for file in _files_below(folder) if _begins_as_image(file)]

@@ -34,8 +34,8 @@ class AccuracyRule:
     Attributes:
         minimum: of the recorded accuracy or, without one, of the agreement with the float network. None for any. A
             package that records neither is refused.
-        max_loss: the largest loss of accuracy by quantisation; of agreement, 1 minus it. None for any. A float network
-            has no loss.
+        max_loss: the largest loss of accuracy by quantisation or half precision; of agreement, 1 minus it. None for
+            any. Other networks have no loss, nor do those in half precision that record no accuracy.
     """
 
     minimum: float | None = None
@@ -43,7 +43,7 @@ class AccuracyRule:
 
     def check(self, manifest: Manifest) -> None:
         """Refuse a package that is less accurate, or does not record its accuracy."""
-        known = manifest.quantisation
+        known = manifest.quantisation or manifest.half
         value, loss = (known.value, known.loss) if known else (None, 0.0)
         of = "accuracy" if known is None or known.accuracy else "agreement with the float network"
         if self.minimum is not None and (value is None or value < self.minimum):
@@ -57,10 +57,18 @@ class AccuracyRule:
 
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
     if manifest.quantisation is None:
+        known = manifest.half and manifest.half.accuracy
         return InaccurateReleaseError(
-            f"the accuracy of {manifest.model} is unknown",
+            f"{manifest.model} is not accurate enough to be released"
+            if known
+            else f"the accuracy of {manifest.model} is unknown",
             why=f"it is a float network: {why}; nothing was sent",
-            hints=["push it without --min-accuracy"],
+            hints=["push it without --min-accuracy", "build it in single precision: --precision single"]
+            if known
+            else [
+                "push it without --min-accuracy",
+                "for layers in half precision, state it on labelled images: edgedeploy build --evaluate FOLDER",
+            ],
         )
     return InaccurateReleaseError(
         f"{manifest.model} is not accurate enough to be released",

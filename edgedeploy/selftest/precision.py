@@ -11,15 +11,16 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.errors import UnsupportedError
-from edgedeploy.model.half import Half, Kept
+from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.model.half import Half, JudgedBy, Kept
+from edgedeploy.model.quantised import Accuracy
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.selftest.inputs import picture_inputs
@@ -43,6 +44,25 @@ _MOST_GFLOP = 100.0
 _USUAL_CPU = {"cpu": "haswell", "cores": 4}
 
 
+Run = Callable[[Tensors], Mapping[str, np.ndarray]]
+
+
+class Judge(Protocol):
+    """What judges the choice of layers in place of made-up pictures, and how accurate the network is."""
+
+    def identity(self) -> str:
+        """A hash of all that it judges by."""
+        ...
+
+    def inputs(self, network: Network, progress: Progress) -> Sequence[Tensors]:
+        """Inputs of a network; none for made-up pictures."""
+        ...
+
+    def accuracy(self, network: Network, single: Run, half: Run, progress: Progress) -> Accuracy | None:
+        """The accuracy of a network whose compiled part runs in single and in half precision, if it is asked for."""
+        ...
+
+
 def with_half(
     network: Network,
     board: Board,
@@ -51,6 +71,7 @@ def with_half(
     progress: Progress = SILENT,
     *,
     usage: Usage | None = None,
+    judge: Judge | None = None,
 ) -> Network:
     """A network with layers in half precision, as a board's profile asks for.
 
@@ -61,15 +82,20 @@ def with_half(
     Args:
         cases: of the self-test; the values of layers must stay in range for them, and they judge outputs unless the
             `usage` says how pictures become the network's input.
+        judge: the user's own, if there is one.
 
     Raises:
         UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass
             is disabled.
+        InputError: there is nothing to judge.
     """
-    wanted = board.precision or ("auto" if _is_in_half(network) else "single")
-    if wanted == "single":
+    wanted = board.precision or ("auto" if judge or _is_in_half(network) else "single")
+    if wanted == "single" and judge is None:
         return network
-    if why := _lack(board) or _obstacle(network, disabled_passes):
+    single = "single precision is asked for" if wanted == "single" else None
+    if why := single or _lack(board) or _obstacle(network, disabled_passes):
+        if judge:
+            raise _nothing_to_judge(network, why)
         if wanted == "half":
             raise _refused(network.file.name, why)
         if board.precision and not network.quantised:
@@ -80,9 +106,23 @@ def with_half(
     with progress.stage("try half precision"):
         made = trial(network, board, disabled_passes)
         tests = [case.inputs for name, case in cases.items() if name != "infinite"]
-        pictures = picture_inputs(network, usage.input) if usage and not usage.camera else []
-        half = _Search(made, tests, pictures).chosen(wanted == "half") if made.layers else None
+        if not made.layers:
+            return replace(network, half=None)
+        given = judge.inputs(network, progress) if judge else ()
+        pictures = picture_inputs(network, usage.input) if usage and not usage.camera and not given else []
+        search = _Search(made, tests, given or pictures)
+        half = search.chosen(wanted == "half", "given inputs" if given else "pictures" if pictures else "test inputs")
+    if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
+        half = half.model_copy(update={"accuracy": accuracy})
     return replace(network, half=half)
+
+
+def _nothing_to_judge(network: Network, why: str) -> InputError:
+    return InputError(
+        f"{network.file.name} has no layers in half precision to judge",
+        why=why,
+        hints=["leave out --calibrate and --evaluate, or build it for a CPU with half precision: docs/precision.md"],
+    )
 
 
 def _obstacle(network: Network, disabled_passes: Collection[str]) -> str | None:
@@ -148,23 +188,31 @@ def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
 
 
 class _Search:
-    """The runs of a trial: for the self-test's inputs, and for pictures, which judge outputs if there are any.
+    """The runs of a trial: for the self-test's inputs, and for others, which judge outputs if there are any.
 
     Layers are named by their numbers. Errors are fractions of an output's largest value, in arrays with one for each
     input.
     """
 
-    def __init__(self, trial: Trial, tests: Sequence[Tensors], pictures: Sequence[Tensors]) -> None:
+    def __init__(self, trial: Trial, tests: Sequence[Tensors], others: Sequence[Tensors]) -> None:
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
         *_, self._switches = (spec.name for spec in trial.network.inputs)
-        self._inputs, self._infer = [*tests, *pictures], _compiled(trial.network)
-        self._tests, self._pictures = slice(len(tests)), bool(pictures)
-        self._judges = slice(len(tests), None) if pictures else self._tests
+        self._inputs, self._infer = [*tests, *others], _compiled(trial.network)
+        self._tests = slice(len(tests))
+        self._judges = slice(len(tests), None) if others else self._tests
         self._exact = self._run(self._every)
 
-    def chosen(self, every: bool) -> Half:
+    def single(self) -> Run:
+        """Inferences in single precision."""
+        return partial(self._inferred, self._every)
+
+    def half(self, half: Half) -> Run:
+        """Inferences with a choice of layers in half precision."""
+        return partial(self._inferred, [each.number for each in half.single])
+
+    def chosen(self, every: bool, judged_by: JudgedBy) -> Half:
         """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
         usual, _ = tolerance_in(["float16"])
         single = dict(self._out_of_range)
@@ -175,7 +223,7 @@ class _Search:
             single=[
                 Kept(number=each, layer=self._layers[each].description, why=single[each]) for each in sorted(single)
             ],
-            judged_by="pictures" if self._pictures else "test inputs",
+            judged_by=judged_by,
             expected=expected[self._judges].max(),
             errors=dict(zip(self._network_outputs, errors[self._judges].max(axis=0).tolist(), strict=True)),
             tested=max(expected[self._tests].max(), errors[self._tests].max()),
@@ -245,8 +293,11 @@ class _Search:
         )
 
     def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
+        return [self._inferred(single, inputs) for inputs in self._inputs]
+
+    def _inferred(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
         switches = np.array([number not in single for number in range(len(self._layers))])
-        return [self._infer({**inputs, self._switches: switches}) for inputs in self._inputs]
+        return self._infer({**inputs, self._switches: switches})
 
 
 def _error(found: np.ndarray, expected: np.ndarray) -> float:

@@ -292,7 +292,7 @@ def test_builds_what_is_quantised_on_the_way(here: None, tmp_path: Path) -> None
     for seed in range(20):
         image = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)
         cv2.imwrite(str(folder / f"{seed}.png"), image)
-    assert ed.build("digits", calibrate=folder).manifest.quantisation
-    again = ed.build("digits", calibrate=folder)
+    assert ed.build("digits", quantize=folder).manifest.quantisation
+    again = ed.build("digits", quantize=folder)
     assert again.built
     assert again.built.compiled is None  # it was not built again

@@ -17,6 +17,7 @@ from support.agreement import network_of, random_inputs
 from support.commands import output_of, refusal
 from support.emulated import emulated_outputs
 from support.networks import Graph, begun
+from support.quantised_files import write_digits
 from support.running import computed
 
 from edgedeploy.compile.backends import host_of
@@ -396,6 +397,47 @@ class TestCommand:
         assert code == 0
         assert "is built in single precision: cortex-a72 has no arithmetic in half precision" in " ".join(err.split())
         assert "precision:" not in out
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `seen`, with digits of training, and `new`, with those that were held out."""
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(folder / "seen", 20, held_out=False)
+    write_digits(folder / "new", held_out=True)
+    return folder
+
+
+class TestJudges:
+    def test_given_images_judge_and_labelled_ones_state_the_accuracy(self, command: Command, digits: Path) -> None:
+        folders = "--calibrate", digits / "seen", "--evaluate", digits / "new"
+        build = "build", "digits", "--board", "rpi5", "--no-check", "--force", *folders
+        [built] = json.loads(output_of(command, *build, "--json"))
+        assert built["half"]["judged_by"] == "given inputs"
+        accuracy = built["half"]["accuracy"]
+        # What models/digits.yaml states of the network in single precision, to a digit that falls to the other side.
+        assert accuracy["before"] == pytest.approx(0.9887, abs=1.5 / 355)
+        assert accuracy["after"] == pytest.approx(accuracy["before"], abs=1.5 / 355)
+        assert (accuracy["of"], accuracy["samples"]) == ("top-1", 355)
+        assert "(355 images)" in output_of(command, "package", "show", built["package"])
+
+    def test_a_folder_that_is_missing_is_refused(self, command: Command) -> None:
+        for option in ("--calibrate", "--evaluate"):
+            assert "there is no folder none" in refusal(
+                command, 7, "build", "digits", "--board", "rpi5", option, "none"
+            )
+
+    def test_they_need_half_precision(self, command: Command, digits: Path) -> None:
+        build = "build", "digits", "--no-check", "--calibrate", digits / "seen", "--board"
+        assert "cortex-a72 has no arithmetic in half precision" in refusal(command, 7, *build, "rpi4")
+        single = refusal(command, 7, *build, "rpi5", "--precision", "single")
+        assert "no layers in half precision to judge: single precision is asked for" in single
+
+    def test_labelled_images_need_a_demo(self, command: Command, digits: Path, tmp_path: Path) -> None:
+        graph, data = begun(1, 8, 6, 6)
+        path = graph.save(tmp_path / "net.onnx", graph.conv(data, 8, 8, 1))
+        build = "build", path, "--board", "rpi5", "--no-check", "--evaluate", digits / "new"
+        assert "--evaluate needs to know how images become inputs" in refusal(command, 7, *build)
 
 
 class TestFilesInHalf:

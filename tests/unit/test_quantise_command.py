@@ -17,6 +17,7 @@ from support.networks import Graph, tiny
 from support.quantised_files import write_digits
 
 from edgedeploy.errors import InaccurateReleaseError
+from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
 from edgedeploy.model.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.package.archive import read_manifest, write_package
@@ -300,10 +301,12 @@ ACCURATE = Quantisation(
 )
 AGREEING = ACCURATE.model_copy(update={"accuracy": None})
 FOREIGN = Quantisation()
+HALF = Half(layers=3, single=[], judged_by="pictures", expected=0.0, errors={}, tested=0.0, accuracy=ACCURATE.accuracy)
+UNEVALUATED = HALF.model_copy(update={"accuracy": None})
 
 
-def manifest(quantisation: Quantisation | None) -> Manifest:
-    return packages.manifest().model_copy(update={"quantisation": quantisation})
+def manifest(known: Quantisation | Half | None) -> Manifest:
+    return packages.manifest().model_copy(update={"half" if isinstance(known, Half) else "quantisation": known})
 
 
 @pytest.mark.parametrize(
@@ -324,13 +327,20 @@ def manifest(quantisation: Quantisation | None) -> Manifest:
         (AGREEING, AccuracyRule(max_loss=0.09), False),
         (FOREIGN, AccuracyRule(max_loss=1.0), False),
         (None, AccuracyRule(max_loss=0.0), True),
+        (HALF, AccuracyRule(minimum=0.74, max_loss=0.01), True),
+        (HALF, AccuracyRule(minimum=0.745), False),
+        (HALF, AccuracyRule(max_loss=0.009), False),
+        (UNEVALUATED, AccuracyRule(minimum=0.0), False),
+        (UNEVALUATED, AccuracyRule(max_loss=0.0), True),
     ],
 )
-def test_releases_pass_whose_record_is_good_enough(known: Quantisation, rule: AccuracyRule, passes: bool) -> None:
+def test_releases_pass_whose_record_is_good_enough(
+    known: Quantisation | Half | None, rule: AccuracyRule, passes: bool
+) -> None:
     if passes:
         rule.check(manifest(known))
         return
-    said = "net is not accurate enough" if known else "it is a float network"
+    said = "net is not accurate enough" if known not in (None, UNEVALUATED) else "it is a float network"
     with pytest.raises(InaccurateReleaseError, match=said) as raised:
         rule.check(manifest(known))
     assert raised.value.exit_code == 25
