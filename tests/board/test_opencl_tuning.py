@@ -13,6 +13,7 @@ from conftest import Command
 from support import kernels
 from support.commands import notes_of, output_of, refused
 from support.networks import Graph
+from support.opencl_devices import ALL_THREADS
 
 from edgedeploy.errors import InputError, NoOpenCLError
 from edgedeploy.rpc.server import BoardServer
@@ -32,7 +33,7 @@ PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PoCL's device with threads: not the first one, and threads do not lock each other out there."""
     path = tmp_path_factory.mktemp("boards") / "pocl.yaml"
-    path.write_text(PROFILE.replace('name: ""', "name: pthread"))
+    path.write_text(PROFILE.replace('name: ""', f"name: {ALL_THREADS}"))
     return path
 
 
@@ -120,7 +121,7 @@ def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_meas
     farm: Endpoint, builder: Builder, function: Any, failure: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OpenCL, "compiling_s", 4)
-    evaluation = Evaluation(timeout_s=2, device=OpenCL(name="pthread"))
+    evaluation = Evaluation(timeout_s=2, device=OpenCL(name=ALL_THREADS))
     functions = [kernels.doubling_on_device, function, kernels.doubling_on_device]
     outcomes = measured(farm, builder, functions, evaluation)
     assert [outcome.failure for outcome in outcomes] == [None, failure, None]

@@ -10,6 +10,7 @@ import tvm
 from support.agreement import agreeing, assert_agrees
 from support.layer_networks import NETWORKS, convolution, is_of_layer
 from support.networks import Graph
+from support.opencl_devices import ALL_THREADS
 from support.tuning_records import trial_of
 
 from edgedeploy.compile.backends import backend_of, known_configuration
@@ -40,9 +41,9 @@ LOCAL = load_board("local")
 
 # Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
 DEVICE = load_board("local-opencl")
-GPU = DEVICE.model_copy(update={"devices": [OpenCL(name="pthread", little_work=0)]})
+GPU = DEVICE.model_copy(update={"devices": [OpenCL(name=ALL_THREADS, little_work=0)]})
 POCL = DEVICE.model_copy(
-    update={"devices": [OpenCL(name="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)]}
+    update={"devices": [OpenCL(name=ALL_THREADS, vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)]}
 )
 
 QUICK = ("3x3", "1x1", "depthwise", "dense")
@@ -114,7 +115,7 @@ def test_every_configuration_gives_the_reference_s_outputs(
 ) -> None:
     if board.device:
         request.getfixturevalue("opencl")
-    layer, device = last_group(network, board).layer, device_named("pthread") if board.device else None
+    layer, device = last_group(network, board).layer, device_named(ALL_THREADS) if board.device else None
     for chosen in spread(list(backend_of(board).strategy(layer).candidates()), count):
         assert_takes(network, board, layer, chosen, tolerance, device)
 
@@ -200,7 +201,7 @@ def test_each_candidate_is_a_library_of_its_own_that_runs_on_the_device(opencl: 
         batch = builder.build(task.scheduled(each) for each in task.candidates[:2])
         assert [entry.error for entry in batch.entries] == [None] * 2
         assert len(batch.libraries) == 2
-        device, chance = device_named("pthread"), np.random.default_rng(2)
+        device, chance = device_named(ALL_THREADS), np.random.default_rng(2)
         results = []
         arrays = [chance.standard_normal(argument.shape).astype("float32") for argument in batch.entries[0].arguments]
         for entry in batch.entries:

@@ -18,6 +18,7 @@ import pytest
 from conftest import Command
 from rich.console import Console
 from support.commands import need, output_of
+from support.opencl_devices import ALL_THREADS
 from support.patience import generous
 from support.profiles import write_profile
 
@@ -461,7 +462,7 @@ def wrong_devices(board: str) -> Finding:
 @pytest.fixture
 def board(tmp_path: Path) -> str:
     """A profile of this machine whose networks are to run on an OpenCL device."""
-    return profile(tmp_path, name="pthread")
+    return profile(tmp_path, name=ALL_THREADS)
 
 
 def profile(folder: Path, **device: str) -> str:

@@ -1,6 +1,7 @@
 """What goes wrong with OpenCL is said in typed errors, and nothing waits for ever."""
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import tvm
 from support.agents import packaged
 from support.networks import two_sides
-from support.opencl_devices import Program, buffer, load_kernels
+from support.opencl_devices import ALL_THREADS, ONE_THREAD, Program, buffer, load_kernels
 from support.patience import generous
 
 from edgedeploy.errors import (
@@ -96,7 +97,9 @@ def test_without_opencl_on_the_machine_that_is_said_and_the_rest_of_tvm_works(pr
 
 
 def test_a_device_that_is_not_there_is_said_with_those_that_are(opencl: Any) -> None:
-    with pytest.raises(NoOpenCLError, match=r"'Mali' in its name: there is basic.*pthread") as caught:
+    with pytest.raises(
+        NoOpenCLError, match=f"'Mali' in its name: there is {ONE_THREAD}.*{re.escape(ALL_THREADS)}"
+    ) as caught:
         device_named("Mali")
     assert caught.value.hints
 
@@ -110,7 +113,7 @@ def test_a_device_beyond_the_last_one_is_said(opencl: Any) -> None:
 def test_a_kernel_that_does_not_build_is_shown_with_the_compilers_log(opencl: Any) -> None:
     kernels = load_kernels("__kernel void wrong(__global float* to) { to[0] = no_such_name; }", wrong=["handle"])
     output = tvm.runtime.tensor(np.zeros(1, "float32"), device=opencl)
-    with pytest.raises(KernelBuildError, match="the kernels do not compile for basic") as caught:
+    with pytest.raises(KernelBuildError, match=f"the kernels do not compile for {ONE_THREAD}") as caught:
         kernels["wrong"](buffer(output), 1, 1)
     assert "no_such_name" in str(caught.value.why)
 
@@ -153,7 +156,9 @@ def test_local_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any
 
 
 def test_a_piece_of_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
-    with pytest.raises(DeviceMemoryError, match=r"4398046511104 bytes are more than basic.* gives in one piece, \d+"):
+    with pytest.raises(
+        DeviceMemoryError, match=rf"4398046511104 bytes are more than {ONE_THREAD}.* gives in one piece, \d+"
+    ):
         tvm.runtime.empty((1 << 40,), "float32", device=opencl)
 
 
@@ -175,7 +180,7 @@ print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0))
         POCL_MEMORY_LIMIT="1",
     )
     [error, after] = done.stdout.splitlines()
-    assert error.startswith("DeviceMemoryError 21 the memory of basic"), done
+    assert error.startswith(f"DeviceMemoryError 21 the memory of {ONE_THREAD}"), done
     count, usable = after.split()
     assert int(count) >= 4
     assert usable == "True"
@@ -196,7 +201,7 @@ def test_a_lost_device_is_said_then_and_later(program: Program, faulty: dict[str
     assert time.monotonic() - begin < generous(30)
     first, second, lost, *after = done.stdout.splitlines()
     assert (first, second) == ("ran", "ran"), done
-    assert lost.startswith("OpenCLDeviceLostError 21 the device basic"), done
+    assert lost.startswith(f"OpenCLDeviceLostError 21 the device {ONE_THREAD}"), done
     assert says in lost
     assert after
     assert all("was lost before" in line for line in after)
@@ -207,7 +212,7 @@ def test_a_lost_device_is_said_then_and_later(program: Program, faulty: dict[str
 def test_a_device_that_is_lost_while_its_kernels_are_timed_is_said(program: Program, faulty: dict[str, str]) -> None:
     done = program(SUMMED, FAULT="failed", FAULT_AFTER="4096", **faulty)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("OpenCLDeviceLostError 21 the device basic"), done
+    assert done.stdout.startswith(f"OpenCLDeviceLostError 21 the device {ONE_THREAD}"), done
 
 
 def test_the_errors_of_devices_are_one_family() -> None:

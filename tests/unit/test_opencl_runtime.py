@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from support.opencl_devices import Program, buffer, load_kernels
+from support.opencl_devices import ALL_THREADS, ONE_THREAD, Program, buffer, load_kernels
 from tvm import te
 
 from edgedeploy.runtime import opencl as runtime
@@ -45,7 +45,7 @@ def scheduled(output: te.Tensor, *inputs: te.Tensor) -> Any:
 
 def test_a_device_says_what_it_is(opencl: Any) -> None:
     assert opencl.exist
-    assert "basic" in opencl.device_name
+    assert ONE_THREAD in opencl.device_name
     assert opencl.max_threads_per_block >= 256
     assert opencl.max_shared_memory_per_block >= 32 << 10
     assert opencl.compute_version.startswith("OpenCL ")
@@ -57,7 +57,7 @@ def test_a_device_says_what_it_is(opencl: Any) -> None:
 
 def test_there_are_as_many_devices_as_the_driver_has(opencl: Any) -> None:
     assert tvm.opencl(1).exist
-    assert "pthread" in tvm.opencl(1).device_name
+    assert ALL_THREADS in tvm.opencl(1).device_name
     assert not tvm.opencl(2).exist
 
 
@@ -142,7 +142,7 @@ def test_a_kernel_runs_in_work_groups_of_the_size_it_is_launched_with(opencl: An
 
 def test_threads_share_a_kernel(opencl: Any) -> None:
     # PoCL 3.1 locks itself out where threads share its other device, `basic`.
-    kernels, device = load_kernels(DOUBLE, twice=["handle", "handle"]), runtime.device_named("pthread")
+    kernels, device = load_kernels(DOUBLE, twice=["handle", "handle"]), runtime.device_named(ALL_THREADS)
     choose = tvm_ffi.get_global_func("__tvm_set_device")
     wrong: list[int] = []
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support.commands import executable, output_of, refusal
+from support.opencl_devices import ALL_THREADS
 from support.patience import generous
 from support.profiles import write_profile
 
@@ -121,7 +122,7 @@ def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
 
 
 def test_local_opencl_is_what_this_machines_device_is(clinfo: dict[str, str]) -> None:
-    found = section("local-opencl", name="pthread")
+    found = section("local-opencl", name=ALL_THREADS)
     assert found.vector == int(clinfo["CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT"])
     assert found.units == int(clinfo["CL_DEVICE_MAX_COMPUTE_UNITS"])
     assert found.work_group <= int(clinfo["CL_DEVICE_MAX_WORK_GROUP_SIZE"])
@@ -142,7 +143,7 @@ def test_a_device_that_is_not_here_leaves_the_defaults(tmp_path: Path) -> None:
 def test_the_environment_overrides_the_profiles_device(
     opencl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "pthread")
+    monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", ALL_THREADS)
     assert section(profile(tmp_path, name="GeForce")).vector == section("local-opencl").vector
 
 
@@ -184,7 +185,7 @@ def test_a_probed_board_is_what_its_device_said() -> None:
     assert section("nuc-opencl").units == 24
     remember("user@b", 2, graphics(compute_units=48, work_group=32))
     assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
-    assert section("nuc-opencl", name="pthread").vector == 16
+    assert section("nuc-opencl", name=ALL_THREADS).vector == 16
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
@@ -200,7 +201,7 @@ def test_a_virtual_boards_device_is_not_the_boards() -> None:
 def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command) -> None:
     err = refusal(command, 21, "run", "digits", "--board", "local-opencl", "--device", "GeForce")
     assert "no OpenCL device here has 'GeForce' in its name" in err
-    assert command("run", "digits", "--board", "local-opencl", "--device", "pthread")[0] == 0
+    assert command("run", "digits", "--board", "local-opencl", "--device", ALL_THREADS)[0] == 0
 
 
 def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
