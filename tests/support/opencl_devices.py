@@ -81,8 +81,8 @@ int clGetKernelWorkGroupInfo(void* kernel, void* device, unsigned what, size_t s
 
 def _names() -> tuple[str, str]:
     """What PoCL calls this machine's CPU on one thread and on all: newer versions have other names."""
-    for library in Path("/usr/lib").glob("*/libpocl.so.2"):
-        if b"cpu-minimal" in library.read_bytes():
+    for driver in Path("/usr/lib").glob("*/pocl/libpocl-devices-basic.so"):
+        if b"cpu-minimal" in driver.read_bytes():
             listed = capture(["clinfo", "-l"], timeout_s=60).stdout
             return "cpu-minimal", next(iter(re.findall(r"\bcpu-(?!minimal).*\S", listed)), "cpu-")
     return "basic", "pthread"
