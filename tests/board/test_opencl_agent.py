@@ -20,7 +20,7 @@ from conftest import Command
 from support.agents import answer, call, request, unpacked
 from support.commands import output_of, started
 from support.networks import two_sides
-from support.opencl_devices import make_faulty
+from support.opencl_devices import ONE_THREAD, make_faulty
 from support.patience import generous
 from support.virtual_boards import Start
 
@@ -131,7 +131,7 @@ def refused(agent: Path, package: Path) -> OpenCLError:
     return error
 
 
-NO_SUCH = "no OpenCL device here has 'GeForce' in its name: there is basic"
+NO_SUCH = f"no OpenCL device here has 'GeForce' in its name: there is {ONE_THREAD}"
 
 
 @pytest.mark.quick("an unknown device")
@@ -154,7 +154,7 @@ def test_kernels_that_do_not_build_are_shown_with_the_compilers_log(agent: Path,
     library.write_bytes(library.read_bytes().replace(b"get_group_id", b"no_such_name"))
     error = refused(agent, package)
     assert isinstance(error, KernelBuildError)
-    assert "the kernels do not compile for basic" in str(error.why)
+    assert f"the kernels do not compile for {ONE_THREAD}" in str(error.why)
     assert "no_such_name" in str(error.why)
 
 
@@ -163,7 +163,11 @@ def test_kernels_that_do_not_build_are_shown_with_the_compilers_log(agent: Path,
     ("fault", "kind", "says"),
     [
         ("narrow", WorkGroupError, r"asks for work-groups of \d+ work-items, .* gives it 1"),
-        ("full", DeviceMemoryError, r"cannot allocate \d+ bytes on basic.*CL_MEM_OBJECT_ALLOCATION_FAILURE \(-4\)"),
+        (
+            "full",
+            DeviceMemoryError,
+            rf"cannot allocate \d+ bytes on {ONE_THREAD}.*CL_MEM_OBJECT_ALLOCATION_FAILURE \(-4\)",
+        ),
         ("gone", OpenCLDeviceLostError, r"it cannot launch the kernel .*: CL_DEVICE_NOT_AVAILABLE \(-2\)"),
         ("failed", OpenCLDeviceLostError, r"it failed while it was working: CL_OUT_OF_RESOURCES \(-5\)"),
         ("stuck", OpenCLDeviceLostError, "it did not answer for 2 s"),

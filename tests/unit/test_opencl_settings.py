@@ -185,7 +185,7 @@ def test_a_probed_board_is_what_its_device_said() -> None:
     assert section("nuc-opencl").units == 24
     remember("user@b", 2, graphics(compute_units=48, work_group=32))
     assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
-    assert section("nuc-opencl", name=ALL_THREADS).vector == 16
+    assert section("nuc-opencl", name="pthread").vector == 16
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
