@@ -30,7 +30,7 @@ _TEXTS = "board calibrate camera demo evaluate health-check host method output q
 _NUMBERS = "health-check-timeout images max-loss min-accuracy rounds runs threads"
 _FLAGS = "all-pairs dry-run force strict-host-key virtual"
 _FIELDS = {"cross-compiler": "cross_compiler", "mcpu": "cpu", "mtriple": "triple", "sysroot": "sysroot"}
-_FIELDS |= {"toolchain": "toolchain"}
+_FIELDS |= {"precision": "precision", "toolchain": "toolchain"}
 
 # By option, the keyword with `{}` for the value, and how to write the value; None of flags.
 _WRITTEN: dict[str, tuple[str, Callable[[str], str] | None]] = {

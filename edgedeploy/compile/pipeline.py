@@ -266,6 +266,16 @@ def trial(network: Network, board: Board, disabled_passes: Collection[str] = ())
         return trial_of(network, module)
 
 
+def compile_trial(network: Network, board: Board) -> Compiled:
+    """Generate code for a trial's network, without the passes that it has been through.
+
+    They would fold the factors around its layers into weights, whose layers were then no longer in half precision.
+    """
+    passes = passes_for(board, ())
+    done = [each.name for each in passes[: passes.index(COMPUTE_IN_HALF)] if not each.required]
+    return compile_network(network, board, disabled_passes=done)
+
+
 def optimise(network: Network, board: Board) -> Optimised:
     """The functions of a network before they are scheduled, and the functions that run on the CPU."""
     with _compiling(network, board):

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from edgedeploy.model.network import Network
     from edgedeploy.package.usage import Usage
 
-# The part of the tolerance that errors by half precision may take. They differ by chance: the board's code rounds in
-# another order than a trial, and about one in twenty outputs is off by twice the expected error.
-_TAKEN = 0.5
-
 # The arithmetic of the runs that find the influence of layers; several layers of larger networks are switched together.
 _MOST_GFLOP = 100.0
 
@@ -167,13 +163,12 @@ def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
     from tvm import relax
 
     from edgedeploy.compile.output.codegen import link
-    from edgedeploy.compile.passes.half_precision import WIDEN_HALF
-    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.compile.pipeline import compile_trial
 
     here = load_board("local")
     if not missing_features(str(_USUAL_CPU["cpu"]), host_features()):
         here = here.overridden(_USUAL_CPU)
-    compiled = compile_network(network, here, disabled_passes=[WIDEN_HALF.name])
+    compiled = compile_trial(network, here)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / "trial.so"
         link(compiled.code, library, here)
@@ -216,7 +211,7 @@ class _Search:
         """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
         usual, _ = tolerance_in(["float16"])
         single = dict(self._out_of_range)
-        single |= {} if every else self._most_influential(_TAKEN * usual)
+        single |= {} if every else self._most_influential(usual)
         expected, errors = self._expected(single), self._errors(single)
         return Half(
             layers=len(self._layers),

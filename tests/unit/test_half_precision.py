@@ -21,8 +21,10 @@ from support.quantised_files import write_digits
 from support.running import computed
 
 from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
+from edgedeploy.compile.passes.half_precision import GROWTH
 from edgedeploy.compile.pipeline import lower_network, optimise
 from edgedeploy.demo.usage import find_use
 from edgedeploy.frontends.onnx import read_onnx
@@ -152,7 +154,7 @@ class TestSums:
             for name, group in optimise(in_half(network), profile).groups.items()
         ]
         assert isinstance(chosen, Winograd)
-        assert chosen.size == 2
+        assert chosen.size == 4
         inputs = random_inputs(network)
         if board == "local":
             [found] = computed(in_half(network), inputs)
@@ -217,6 +219,35 @@ class TestChoice:
         expected = network.reference(inputs)[small]
         assert np.isfinite(found).all()
         assert np.abs(found - expected).max() <= 1e-2 * np.abs(expected).max()
+
+    @pytest.mark.parametrize("kernel", [1, 3])
+    def test_the_stated_error_is_that_of_the_boards_code(self, kernel: int, tmp_path: Path) -> None:
+        """Sums of 1152 terms round by more than data and weights do; so do Winograd's transforms."""
+        graph, data = begun(1, 128 if kernel == 3 else 1152, 14, 14)
+        pads = [kernel // 2] * 4
+        network = network_of(graph, graph.conv(data, 128 if kernel == 3 else 1152, 64, kernel, bias=False, pads=pads))
+        half, profile = chosen(network, "half"), load_board("rpi5")
+        assert half is not None
+        worst = 0.0
+        for case in recorded(network).values():
+            lowered = lower_network(replace(network, half=half), profile)
+            [found] = emulated_outputs(lowered, profile, case.inputs, tmp_path)
+            [expected] = case.outputs.values()
+            worst = max(worst, float(np.abs(found - expected).max() / np.abs(expected).max()))
+        assert worst / 2 <= half.tested <= 2 * worst
+        assert half.tested > 2 * ROUNDOFF
+
+    def test_transformed_data_leave_the_range_before_data_do(self) -> None:
+        rows = max(np.abs(transform.inputs).sum(axis=1).max() for transform in winograd.TRANSFORMS.values())
+        assert rows**2 <= GROWTH < 1.01 * rows**2
+        graph, data = begun(1, 8, 6, 6)
+        large = graph.node("Mul", data, graph.weight(np.array(3000.0, np.float32)))
+        for kernel, kept in ((1, []), (3, [0])):
+            weights = graph.normal(8, 8, kernel, kernel, scale=1e-3)
+            result = graph.node("Conv", large, weights, pads=[kernel // 2] * 4)
+            half = chosen(network_of(graph, graph.node("Relu", result)), "half")
+            assert half is not None
+            assert [each.number for each in half.single] == kept
 
     def test_layers_whose_rounding_matters_stay_in_single(self) -> None:
         graph, data = begun(1, 16, 6, 6)

@@ -39,6 +39,10 @@ HALF, SINGLE = "float16", "float32"
 LARGEST = 65504.0
 MARGIN = 4.0
 
+# How many times the largest input the transformed data of Winograd's convolutions may be, rounded up: the square of the
+# largest sum of the sizes in a row of B^T.
+GROWTH = 28.0
+
 # The names of a trial's further input and output.
 SWITCHES, PEAKS = "edgedeploy.switches", "edgedeploy.peaks"
 
@@ -344,7 +348,10 @@ class _TrialWriter(_HalfWriter):
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         single = self._new(self.with_types(call, arguments, SINGLE))
         half = self._in_half(lambda data: self.layer_in_half(call, [data, *arguments[1:]]), arguments[0])
-        self._peaks.append(self.emit.reshape(self.emit.max(self.emit.abs(half)), [1]))
+        self._peaks.append(self._peak(half))
+        if _may_be_winograd(call):
+            transformed = self._new(self.emit.multiply(self._peak(arguments[0]), GROWTH))
+            self._peaks[-1] = self.emit.maximum(self._peaks[-1], self.as_type(self.as_type(transformed, HALF), SINGLE))
         switch = self.emit.strided_slice(self._switches, axes=[0], begin=[number], end=[number + 1])
         return relax.op.where(switch, half, single), switch
 
@@ -367,10 +374,22 @@ class _TrialWriter(_HalfWriter):
         fields = list(fields.fields) if isinstance(fields, relax.Tuple) else [results]
         return relax.Tuple([*fields, self.emit.concat(relax.Tuple(self._peaks), axis=0)])
 
+    def _peak(self, value: Any) -> Any:
+        """The largest size of a tensor's values, as a tensor of one."""
+        return self.emit.reshape(self.emit.max(self.emit.abs(value)), [1])
+
     def _in_half(self, compute: Callable[[Any], Any], data: Any) -> Any:
         """A result in half precision, as single."""
         rounded = self.emit.astype(self.emit.multiply(data, MARGIN), HALF)
         return self.emit.multiply(self.as_type(self._new(compute(rounded)), SINGLE), 1 / MARGIN)
+
+
+def _may_be_winograd(call: relax.Call) -> bool:
+    """Whether a layer is a convolution that may compute with tiles that are transformed first."""
+    if not is_call(call, "relax.nn.conv2d"):
+        return False
+    steps = {*map(int, call.attrs.strides), *map(int, call.attrs.dilation)}
+    return shape_of(call.args[1])[2:] == [3, 3] and steps == {1} and int(call.attrs.groups) == 1
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import activation_type, cpu_features, weight_type, word_steps
+from edgedeploy.compile.backends.cpu.steps import activation_type, has_half, weight_type, word_steps
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.ir.types import LayerTypes, lanes_for
@@ -64,7 +64,7 @@ class CpuBackend(Backend):
     @property
     def has_half(self) -> bool:
         """Whether it has instructions for arithmetic in half precision."""
-        return bool(cpu_features(self.board) & {"fullfp16", "avx512fp16"})
+        return has_half(self.board)
 
     @property
     def activation_type(self) -> str:

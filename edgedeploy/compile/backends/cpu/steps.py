@@ -195,6 +195,11 @@ def cpu_features(board: Board) -> frozenset[str]:
     return _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
 
 
+def has_half(board: Board) -> bool:
+    """Whether a board's CPU has instructions for arithmetic in half precision."""
+    return bool(cpu_features(board) & {"fullfp16", "avx512fp16"})
+
+
 def _all_steps(board: Board) -> list[Step]:
     features = cpu_features(board)
     family = {"x86_64": _x86_steps, "aarch64": _aarch64_steps, "arm": _arm_steps}.get(board.family)

@@ -75,7 +75,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
 
     @override
     def alternatives(self) -> list[Configuration]:
-        sizes = winograd.sizes_for(self.layer.types) if self._may_be_winograd else ()
+        sizes = winograd.TRANSFORMS if self._may_be_winograd else ()
         return [self._directly(), *(winograd.best_plan([size], self._shape, self.board) for size in sizes)]
 
     @override

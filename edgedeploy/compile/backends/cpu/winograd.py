@@ -19,6 +19,7 @@ import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.backends.cpu.steps import has_half
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, best_of, direct_cycles, step_cycles, tile_registers
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, is_floating, lanes_for
@@ -38,8 +39,8 @@ KERNEL = 3
 class Transform:
     """The matrices for tiles of m x m outputs: G is (m+2) x 3, B^T is (m+2) x (m+2), A^T is m x (m+2).
 
-    Rows of G are those of `elements`, which are powers of two, times `scales`. So products with elements are exact,
-    and sums of them are rounded alike with fused multiply-adds and without.
+    Rows of G are those of `elements`, of few bits, times `scales`. So products with elements are exact in float64, and
+    sums of them are rounded alike with fused multiply-adds and without.
     """
 
     elements: np.ndarray
@@ -53,6 +54,30 @@ class Transform:
         return np.asarray(self.elements * self.scales[:, None])
 
 
+def _of_points(a: float, b: float) -> Transform:
+    """The matrices for tiles of 4 x 4 outputs that evaluate polynomials at 0, a, -a, b, -b and infinity."""
+    aa, bb = a * a, b * b
+    return Transform(
+        elements=np.array([[1, 0, 0], [1, a, aa], [1, -a, aa], [1, b, bb], [1, -b, bb], [0, 0, 1]]),
+        scales=np.array([1 / (aa * bb), *[1 / (2 * aa * (aa - bb))] * 2, *[1 / (2 * bb * (bb - aa))] * 2, 1]),
+        inputs=np.array(
+            [
+                [aa * bb, 0, -aa - bb, 0, 1, 0],
+                [0, -a * bb, -bb, a, 1, 0],
+                [0, a * bb, -bb, -a, 1, 0],
+                [0, -aa * b, -aa, b, 1, 0],
+                [0, aa * b, -aa, -b, 1, 0],
+                [0, aa * bb, 0, -aa - bb, 0, 1],
+            ]
+        ),
+        outputs=np.array(
+            [[1, 1, 1, 1, 1, 0], [0, a, -a, b, -b, 0], [0, aa, aa, bb, bb, 0], [0, a * aa, -a * aa, b * bb, -b * bb, 1]]
+        ),
+    )
+
+
+# Of the points for tiles of 4 x 4 that half precision represents with all their products, those with small errors: a
+# fifth of the variance of 1 and 2.
 TRANSFORMS = {
     2: Transform(
         elements=np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]]),
@@ -60,29 +85,14 @@ TRANSFORMS = {
         inputs=np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
         outputs=np.array([[1, 1, 1, 0], [0, 1, -1, -1]]),
     ),
-    4: Transform(
-        elements=np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [1, 2, 4], [1, -2, 4], [0, 0, 1]]),
-        scales=np.array([1 / 4, -1 / 6, -1 / 6, 1 / 24, 1 / 24, 1]),
-        inputs=np.array(
-            [
-                [4, 0, -5, 0, 1, 0],
-                [0, -4, -4, 1, 1, 0],
-                [0, 4, -4, -1, 1, 0],
-                [0, -2, -1, 2, 1, 0],
-                [0, 2, -1, -2, 1, 0],
-                [0, 4, 0, -5, 0, 1],
-            ]
-        ),
-        outputs=np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]),
-    ),
+    4: _of_points(5 / 8, 3 / 2),
 }
-
-# Larger tiles lose too much in half precision: B^T d B of 4 x 4 outputs has values of a hundred inputs.
-_OF_HALF = (2,)
 
 # The order in which kernel elements are summed up: rows of G come in pairs that differ in the sign of the middle one.
 _SUMMED = (0, 2, 1)
 
+# The part of a direct convolution's cycles below which the form is chosen, and below which a board might choose it.
+_WORTH, _NEARLY_WORTH = 0.9, 2.0
 # Cycles of both transforms together for a value of a tile, per vector of channels and multiply-add unit.
 _TRANSFORM_CYCLES = 30
 # Bytes of weights that arrive per cycle from the L2 cache, for every band but the first.
@@ -92,14 +102,15 @@ _TRANSFORM_ROUNDINGS = 8
 
 
 def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
-    """The division that costs the least, or None if a direct convolution costs as little."""
-    plan = best_plan(sizes_for(shape.types), shape, board)
-    return plan if cycles(plan, shape, board) < 0.9 * direct_cycles(shape, board) else None
+    """The division that costs the least, or None if a direct convolution costs as little.
 
-
-def sizes_for(types: LayerTypes) -> Iterable[int]:
-    """The possible sizes of tiles."""
-    return _OF_HALF if types.accumulator == "float16" else TRANSFORMS
+    Half precision that is emulated is only tried out for a board, which may choose otherwise: the largest tiles are
+    taken wherever they are not far from being worth it, since they round most.
+    """
+    emulated = shape.types.accumulator == "float16" and not has_half(board)
+    plan = best_plan([max(TRANSFORMS)] if emulated else TRANSFORMS, shape, board)
+    worth = _NEARLY_WORTH if emulated else _WORTH
+    return plan if cycles(plan, shape, board) < worth * direct_cycles(shape, board) else None
 
 
 def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
@@ -123,7 +134,7 @@ def roundings(size: int, inputs: float) -> float:
 
 def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
     """All divisions with register tiles that fit."""
-    for size, shared, by_element in itertools.product(sizes_for(shape.types), (False, True), _orders(board)):
+    for size, shared, by_element in itertools.product(TRANSFORMS, (False, True), _orders(board)):
         for band in _bands(size, shape, shared=shared):
             for product in _product_tiles(shape, board):
                 plan = Winograd(size=size, band=band, product=product, shared=shared, by_element=by_element)
@@ -135,7 +146,7 @@ def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
     """Whether a convolution can be divided by a plan."""
     bands = _bands(plan.size, shape, shared=plan.shared)
     return (
-        plan.size in sizes_for(shape.types)
+        plan.size in TRANSFORMS
         and plan.band in bands
         and _fills(plan, shape)
         and plan.product in _product_tiles(shape, board)
@@ -264,10 +275,11 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
     It is computed in float64, and rounded once. Results too small for a normal number are zero, as on boards.
     """
     matrix, wide = TRANSFORMS[size], weights.astype(np.float64)
-    half = np.stack([_sum(row, wide) for row in matrix.elements])
-    whole = np.stack([_sum(row, half.swapaxes(0, 1)) for row in matrix.elements], axis=1)
-    whole *= np.multiply.outer(matrix.scales, matrix.scales)[:, :, None, None]
-    transformed = whole.astype(weights.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):  # weights may be infinite, as in a trial of half precision
+        half = np.stack([_sum(row, wide) for row in matrix.elements])
+        whole = np.stack([_sum(row, half.swapaxes(0, 1)) for row in matrix.elements], axis=1)
+        whole *= np.multiply.outer(matrix.scales, matrix.scales)[:, :, None, None]
+        transformed = whole.astype(weights.dtype)
     transformed[np.abs(transformed) < np.finfo(weights.dtype).tiny] *= 0  # with its sign
     return transformed
 
