@@ -22,6 +22,7 @@ from edgedeploy.base.files import replacing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import prepare
 from edgedeploy.cli.console import ConsoleProgress
+from edgedeploy.demo.usage import find_use
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.predicting.prediction import open_package, predict_package
 from edgedeploy.predicting.tools import Means, predictable
@@ -96,7 +97,8 @@ def taken(network: str, board: str, progress: Progress = SILENT) -> Taken:
     name, half, _ = board.partition(HALF)
     resolved = resolve(name, {"precision": "half" if half else "single"})
     means = Means.of(name, resolved.profile)
-    package = prepare(network, resolved, options=NETWORKS[network], progress=progress).package_path
+    options, use = NETWORKS[network], find_use(network)
+    package = prepare(network, resolved, options=options, use=use, progress=progress).package_path
     found = predict_package(*open_package(package), resolved.profile, means, progress)
     functions = {each.name: round(each.cycles.total) for each in found.functions}
     return Taken(means.name, round(found.cycles.total), found.instructions, functions)
