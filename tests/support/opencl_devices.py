@@ -83,7 +83,7 @@ def _names() -> tuple[str, str]:
     """What PoCL calls this machine's CPU on one thread and on all: newer versions have other names."""
     for driver in Path("/usr/lib").glob("*/pocl/libpocl-devices-basic.so"):
         if b"cpu-minimal" in driver.read_bytes():
-            listed = capture(["clinfo", "-l"], timeout_s=60).stdout
+            listed = capture(["clinfo", "-l"], timeout_s=60).stdout if shutil.which("clinfo") else ""
             return "cpu-minimal", next(iter(re.findall(r"\bcpu-(?!minimal).*\S", listed)), "cpu-")
     return "basic", "pthread"
 
