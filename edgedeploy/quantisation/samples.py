@@ -110,8 +110,7 @@ def find_samples(
 
     `feed` is None if the network takes no images, or this is unknown; `network` is for hints.
     """
-    if not is_folder(path) and not is_file(path):
-        raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
+    _require(path)
     files = _files_below(path) if is_folder(path) else [path]
     arrays = [file for file in files if file.suffix in _ARRAYS]
     images = [] if arrays else [file for file in files if _begins_as_image(file)]
@@ -148,8 +147,7 @@ def identity_of(path: Path) -> str:
     Raises:
         InputError: there is neither.
     """
-    if not is_folder(path) and not is_file(path):
-        raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
+    _require(path)
     return digest_of(_files_below(path), path) if is_folder(path) else digest_of([path], path.parent)
 
 
@@ -170,6 +168,11 @@ def no_numbers(what: str) -> InputError:
         f"{what} has values that are infinite or no numbers",
         hints=["look at the inputs: images that are damaged, or arrays with such values"],
     )
+
+
+def _require(path: Path) -> None:
+    if not is_folder(path) and not is_file(path):
+        raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
 
 
 def _known(feed: Feed | None, path: Path, network: Path | None) -> Feed:
