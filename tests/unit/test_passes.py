@@ -69,14 +69,20 @@ def network(tmp_path: Path) -> Network:
 
 
 def quantised(graph: Graph, data: str) -> str:
-    """A convolution of quantised tensors, by powers of two: sums in float are exact as well."""
+    """The sum of two convolutions of quantised tensors, by powers of two: sums in float are exact as well."""
     step, zero = graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))
     pair = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, step, zero), step, zero)
-    stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
-    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
     result = [graph.weight(np.float32(1 / 16)), zero]
-    made = graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result)
-    return graph.node("DequantizeLinear", made, *result)
+
+    def rounded(value: str) -> str:
+        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *result), *result)
+
+    def layer() -> str:
+        stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
+        weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+        return rounded(graph.node("Conv", pair, weights))
+
+    return rounded(graph.node("Add", layer(), layer()))
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:

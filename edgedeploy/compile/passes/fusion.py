@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, topi
 
 from edgedeploy.compile.ir.expressions import (
     INJECTIVE,
     NHWC_OF_NCHW,
+    OPAQUE,
     Rewriter,
     axes_of,
     calls_of,
@@ -23,7 +24,7 @@ from edgedeploy.compile.ir.expressions import (
     types_of,
     walk_of,
 )
-from edgedeploy.compile.ir.types import is_floating
+from edgedeploy.compile.ir.types import bits_of, is_floating
 from edgedeploy.compile.layers import (
     LAYER,
     AnyAnchorOp,
@@ -172,6 +173,73 @@ KEEP_BROADCASTS_APART = Pass(
     "keep-broadcasts-apart",
     "Keep operators that broadcast a layer's result out of its function.",
     walk_of(_BroadcastSeparator),
+    _FUNCTIONS,
+)
+
+
+class _Separator(Rewriter):
+    """Ends a layer's function where its result is narrowest, if the results of two layers meet.
+
+    One of them is stored, and read by the other layer's function. With the conversions behind it, it would be stored as
+    floats: four times as many bytes, and rounded once more, before the sum of a residual block.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        found = map(self._narrowest_before, self.before.values())
+        self._apart = {each for each in found if each is not None}
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if not any(original.same_as(self.before[each]) for each in self._apart):
+            return None
+        stored = self.emit(call)
+        return self.builder_.call_te(
+            topi.reshape, stored, shape_of(stored), primfunc_name_hint="stored", primfunc_attrs={"op_pattern": OPAQUE}
+        )
+
+    def _narrowest_before(self, call: Any) -> relax.Var | None:
+        """What to store of an operand of a call that joins the results of two layers; None at other calls."""
+        if not self._is_elementwise(call):
+            return None
+        operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
+        paths = [path for each in operands if (path := self._path(each))]
+        if len(paths) < 2:
+            return None
+        ends = [(path[0], min(path, key=_bits)) for path in paths]
+        last, narrowest = max(ends, key=lambda each: _bits(each[0]) - _bits(each[1]))
+        return narrowest if _bits(narrowest) < _bits(last) else None
+
+    def _path(self, variable: relax.Var) -> list[relax.Var]:
+        """A value and those that it is computed from alone, one after the other, back to a layer's; else none."""
+        found = []
+        while variable in self.before and self.uses[variable] == 1:
+            call = self.before[variable]
+            found.append(variable)
+            if not is_call(call, "relax.call_tir"):
+                break
+            if _layer_of(call, self.module):
+                return found
+            operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
+            if not self._is_elementwise(call) or len(operands) != 1:
+                break
+            [variable] = operands
+        return []
+
+    def _is_elementwise(self, call: Any) -> bool:
+        return (
+            is_call(call, "relax.call_tir")
+            and int(self.module[call.args[0]].attrs.get("op_pattern", OPAQUE)) < INJECTIVE
+        )
+
+
+def _bits(variable: relax.Var) -> int:
+    return bits_of(str(variable.ty.dtype))
+
+
+STORE_NARROW = Pass(
+    "store-narrow",
+    "Store the narrowest form of a result that another layer's function reads.",
+    walk_of(_Separator),
     _FUNCTIONS,
 )
 

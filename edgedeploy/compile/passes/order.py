@@ -21,7 +21,13 @@ from edgedeploy.compile.passes.convolutions import (
     TRIM_KERNELS,
 )
 from edgedeploy.compile.passes.dead_channels import REMOVE_CHANNELS
-from edgedeploy.compile.passes.fusion import KEEP_BROADCASTS_APART, KEEP_SLICES_APART, LOWER_ANCHORS, MERGE_FUSED
+from edgedeploy.compile.passes.fusion import (
+    KEEP_BROADCASTS_APART,
+    KEEP_SLICES_APART,
+    LOWER_ANCHORS,
+    MERGE_FUSED,
+    STORE_NARROW,
+)
 from edgedeploy.compile.passes.half_precision import COMPUTE_IN_HALF, WIDEN_HALF
 from edgedeploy.compile.passes.integers import COMPUTE_IN_INTEGERS, ROUND_IN_FLOAT
 from edgedeploy.compile.passes.layouts import CONVERT_LAYOUT, REMOVE_TRANSPOSES, SEPARATE_RESIZES
@@ -97,6 +103,7 @@ PASSES = [
     ),
     KEEP_SLICES_APART,
     KEEP_BROADCASTS_APART,
+    STORE_NARROW,
     Pass("fold-calls", "Evaluate functions of constants.", of_module(relax.transform.FoldConstant()), _FUNCTIONS),
     Pass("fuse-operators", "Group functions that run as one.", of_module(relax.transform.FuseOps()), _FUNCTIONS),
     MERGE_FUSED,
