@@ -409,6 +409,7 @@ def _entry(
 ) -> Entry:
     """A manifest's entry of one network; the members that it names are added to `contents`."""
     prefix = "" if function == "main" else f"{function}-"
+    exact = exact and network.is_reference_exact()
     test, members = self_test(network, board, cases, prefix, exact=exact)
     contents |= members
     tail = None

@@ -52,6 +52,8 @@ class Network:
         second_opinion_name: that program and its version.
         by_operator: both, one operator at a time, for networks that are too large for the third program. None for
             formats without one.
+        is_reference_exact: whether `reference` computes a quantised network in integers alone, by kernels that
+            edgedeploy agrees with.
         cut_off: the end after `module` whose sizes depend on data; None for most networks.
     """
 
@@ -68,6 +70,7 @@ class Network:
     second_opinion: Reference | None = None
     second_opinion_name: str = ""
     by_operator: OperatorWise | None = None
+    is_reference_exact: Callable[[], bool] = lambda: True
     cut_off: CutOff | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     half: Half | None = None

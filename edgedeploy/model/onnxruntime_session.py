@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def cpu_session(
     exact: bool = True,
     floats: bool = False,
     profile: Path | None = None,
+    optimised_to: Path | None = None,
 ) -> Any:
     """An `onnxruntime.InferenceSession`.
 
@@ -34,19 +36,21 @@ def cpu_session(
             inexact sums are faster.
         floats: whether to compute quantised layers in float, with rounding between them.
         profile: the prefix of a file with the time of each node; None to disable timing.
+        optimised_to: where to write the optimised graph, if anywhere.
     """
     import onnxruntime
 
     # The variable that `edgedeploy` sets is read at import, which may have happened before.
     onnxruntime.disable_telemetry_events()
+    opened = partial(_session, model, threads, optimised, profile=profile, optimised_to=optimised_to)
     if floats:
-        return _session(model, threads, optimised, {_IN_FLOAT: "1"}, profile=profile)
+        return opened({_IN_FLOAT: "1"})
     if exact:
         # onnxruntime 1.32 fails if two layers have the same weights, and creates operators without kernel if
         # QLinearMatMul has int8 data.
         with suppress(Exception):
-            return _session(model, threads, optimised, {_PRECISION_ON_X86: "1"}, profile=profile)
-    return _session(model, threads, optimised, {}, profile=profile)
+            return opened({_PRECISION_ON_X86: "1"})
+    return opened({})
 
 
 def is_onnxruntimes(error: Exception) -> bool:
@@ -86,6 +90,7 @@ def _session(
     providers: Sequence[Any] = ("CPUExecutionProvider",),
     *,
     profile: Path | None = None,
+    optimised_to: Path | None = None,
 ) -> Any:
     import onnxruntime
 
@@ -97,6 +102,8 @@ def _session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
+    if optimised_to is not None:
+        options.optimized_model_filepath = str(optimised_to)
     if threads is not None:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

@@ -172,6 +172,16 @@ def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
     assert reported == {"uint8"}
 
 
+def test_of_two_layers_that_are_added_up_bytes_are_stored(exact: Callable) -> None:
+    graph, data = of_bytes(1, 3, 64, 64)
+    shortcut = graph.pair(graph.convolution(data, 3, 16), 0.0316, np.uint8(127))
+    branch = graph.pair(graph.convolution(data, 3, 16), 0.0302, np.uint8(134))
+    total = graph.node("Relu", graph.node("Add", shortcut, branch))
+    compiled, _ = exact(graph, graph.quantised(total, 0.0209, np.uint8(0)), scale=2)
+    assert {dtype for dtype, _ in tensors_between(compiled)} == {"uint8"}
+    assert len(compiled.functions) == 4  # the input's steps, two layers, and the order of the output's channels
+
+
 @pytest.mark.parametrize("zero_point", [np.uint8(0), np.uint8(131), np.int8(-128), np.int8(7)], ids=repr)
 def test_padding_holds_the_zero_point(exact: Callable, zero_point: Any) -> None:
     graph = Quantised()
@@ -334,17 +344,21 @@ def test_what_is_in_integers_throughout_is_known() -> None:
     whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
     average = graph.pair(graph.node("AveragePool", whole, kernel_shape=[3, 3]), 0.05, np.uint8(100))
+    total, product = (graph.pair(graph.node(each, whole, whole), 0.07, np.uint8(90)) for each in ("Add", "Mul"))
     networks = {
         "with an average": network_of(graph, average),
         "whole": network_of(graph, whole),
         "with a function": network_of(graph, function),
+        "with a sum": network_of(graph, total),
+        "with a product": network_of(graph, product),
     }
     found = {
         (name, board): lower_network(network, load_board(board)).exact
         for name, network in networks.items()
         for board in ("rpi4", "nuc-opencl")
     }
-    assert [key for key, value in found.items() if value] == [("whole", "rpi4")]
+    assert [key for key, value in found.items() if value] == [("whole", "rpi4"), ("with a sum", "rpi4")]
+    assert not lower_network(networks["with a sum"], BOARDS["x86-64"]).exact  # it cannot multiply and add in one step
     assert not lower_network(networks["whole"], load_board("rpi4"), disabled_passes=["compute-in-integers"]).exact
 
 

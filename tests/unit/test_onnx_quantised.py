@@ -14,12 +14,14 @@ from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import computed
 from tvm import relax
 
+from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.folding import folded
 from edgedeploy.frontends.onnx.network import with_nudged_weights
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 MICROSOFT = "com.microsoft"
 CODES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
@@ -405,6 +407,31 @@ def test_onnxruntime_is_asked_for_exact_sums_and_makes_sessions_where_it_has_non
     assert len(cpu_session(sharing).get_outputs()) == 2
 
 
+@pytest.mark.parametrize(
+    ("form", "operators"),
+    [
+        ("operators-u8s8-channels", ("Conv", "Relu")),
+        ("operators-u8s8-channels", ("Conv", "Relu", "Add")),
+        ("operators-u8s8-channels", ("Conv", "Relu", "Mul")),
+        ("pairs-s8s8-channels", ("Conv", "Relu", "Add")),
+    ],
+)
+def test_the_reference_is_exact_if_onnxruntime_leaves_no_operator_in_float(
+    form: str, operators: tuple[str, ...], tmp_path: Path
+) -> None:
+    graph = Graph()
+    value = first = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 3, 1)
+    for operator in operators[1:]:
+        value = graph.node(operator, *([value] if operator == "Relu" else [first, graph.conv(value, 3, 3, 1)]))
+    source = graph.save(tmp_path / "float.onnx", value)
+    path = quantise(source, tmp_path / "net.onnx", FORMS[form], random_samples(source))
+    here = load_board("local")
+    adds_as_here = "Add" not in operators or (here.is_x86 and host_of(here).fuses)
+    assert read_onnx(path).is_reference_exact() is (
+        "Mul" not in operators and adds_as_here and form.startswith("operators")
+    )
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_onnxruntimes_quantiser_writes_is_imported(form: str, tmp_path: Path) -> None:
     graph = Graph()
@@ -469,6 +496,20 @@ def test_scales_of_activations_and_biases_stay() -> None:
     assert changed == [(np.nextafter(np.float32(0.5), np.float32(1)).item(), 0.5)]
     assert [node.input[1] for node in model.graph.node if node.op_type == "DequantizeLinear"].count("w1") == 2
     onnx.checker.check_model(nudged)
+
+
+@pytest.mark.parametrize(("operator", "nudged"), [("Add", 2), ("Mul", 2), ("MatMul", 0)])
+def test_of_tensors_that_are_added_or_multiplied_the_scales_move(operator: str, nudged: int) -> None:
+    graph = Graph()
+    steps = graph.weight(np.float32(0.05)), graph.weight(np.asarray(3, np.uint8))
+
+    def rounded(value: str) -> str:
+        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *steps), *steps)
+
+    one, other = (rounded(graph.input(name, [4, 4])) for name in ("one", "other"))
+    model = graph.model(rounded(graph.node(operator, one, other)))
+    pairs = zip(model.graph.node, with_nudged_weights(model).graph.node, strict=True)
+    assert sum(before.input != after.input for before, after in pairs) == nudged
 
 
 def test_layers_of_which_the_reference_has_integer_kernels_stay() -> None:

@@ -53,11 +53,13 @@ def _sum_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: 
     """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on the integers of the file.
 
     `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
-    rounded after the zero point was added. LLVM fuses products and sums if the CPU can, as onnxruntime does there.
+    rounded after the zero point was added. LLVM fuses products and sums if the CPU can, as onnxruntime does on x86 with
+    AVX2; on other CPUs sums are those of floats.
     """
     emit, operands = network.emit, network.operands(call.args)
     if not operands or steps.half_away:
         return None
+    network.summary.exact &= network.cpu.fuses
     (one, one_steps), (other, other_steps) = operands
     result, one_steps, other_steps = (each.stored_as(network.dtype) for each in (steps, one_steps, other_steps))
     first, second = one_steps.scale / result.scale, other_steps.scale / result.scale
@@ -89,10 +91,15 @@ def _as_stored(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _product_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
-    """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
+    """The exact product without zero points, times one factor, plus the zero point, rounded.
+
+    QLinearMul of onnxruntime rounds in between on some CPUs, and LLVM does not if it can fuse the two: values are those
+    of floats.
+    """
     emit, operands = network.emit, network.operands(call.args)
     if not operands or steps.half_away:
         return None
+    network.summary.exact = False
     (one, one_steps), (other, other_steps) = operands
     scale = one_steps.scale * other_steps.scale / steps.scale
     value = emit.multiply(emit.multiply(centred(emit, one, one_steps), centred(emit, other, other_steps)), scale)
@@ -363,18 +370,28 @@ def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> rela
     return _lines_of(network, found, steps) if result is None else result
 
 
+@dataclass
+class Summary:
+    """What was written in integers.
+
+    Attributes:
+        layers: how many layers.
+        exact: whether all values are rounded as by onnxruntime, none as floats are.
+    """
+
+    layers: int = 0
+    exact: bool = True
+
+
 class IntegerWriter(Rewriter):
     """Writes the expressions before a `quantize` in integers.
 
-    Layers in integers are appended to `taken`, values that are rounded as floats to `scaled`. `dtype` is that of the
-    bytes in the network's file: some operators round by it, however bytes are stored.
+    `dtype` is that of the bytes in the network's file: some operators round by it, however bytes are stored.
     """
 
-    def __init__(
-        self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, taken: list[IntegerLayer], scaled: list[relax.Expr]
-    ) -> None:
+    def __init__(self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, summary: Summary) -> None:
         super().__init__(module)
-        self._cpu, self.dtype, self._taken, self._scaled = cpu, dtype, taken, scaled
+        self.cpu, self.dtype, self.summary = cpu, dtype, summary
         self.values = Values(module["main"], self.uses)
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
@@ -387,20 +404,19 @@ class IntegerWriter(Rewriter):
 
     def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
         """The integers of a value that is computed from integers."""
-        if steps.dtype != self._cpu.activation_type:
+        if steps.dtype != self.cpu.activation_type:
             return None
         found = activation_before(self.values, value)
         steps = replace(steps, half_away=found.half_away)
         if not self.values.is_shared(found.source):
             layer = layer_of(self.values, self.values.of(found.source), self._source, found)
             if layer is not None:
-                self._taken.append(layer)
-                return layer.integers(self.emit, self.visit_expr(layer.data), steps, self._cpu)
+                self.summary.layers += 1
+                return layer.integers(self.emit, self.visit_expr(layer.data), steps, self.cpu)
         result = in_integers(self, found, steps)
         if result is None:
             result = scaled_layers(self, found, steps)
-            if result is not None:
-                self._scaled.append(value)
+            self.summary.exact &= result is None
         if result is None and steps.half_away:
             result = to_integers(self.emit, self.visit_expr(found.source), steps, found.bounds(steps))
         return None if result is None else found.moved(self.emit, result)
@@ -421,8 +437,8 @@ class IntegerWriter(Rewriter):
 
     def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
         """A layer's sums over a divisor, in float32."""
-        self._taken.append(layer)
-        return layer.floats(self.emit, self.visit_expr(layer.data), self._cpu, divisor)
+        self.summary.layers += 1
+        return layer.floats(self.emit, self.visit_expr(layer.data), self.cpu, divisor)
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""
@@ -430,4 +446,4 @@ class IntegerWriter(Rewriter):
         if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
             return None
         steps = steps_of(call)
-        return None if steps is None or steps.dtype != self._cpu.activation_type else (call.args[0], steps)
+        return None if steps is None or steps.dtype != self.cpu.activation_type else (call.args[0], steps)

@@ -15,8 +15,8 @@ from tvm import relax
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import CpuBackend
-from edgedeploy.compile.integers.layers import IntegerLayer, Values, is_half_away
-from edgedeploy.compile.integers.operators import IntegerWriter
+from edgedeploy.compile.integers.layers import Values, is_half_away
+from edgedeploy.compile.integers.operators import IntegerWriter, Summary
 from edgedeploy.compile.integers.quantisation import (
     BYTES,
     Steps,
@@ -58,21 +58,21 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     """Compute quantised tensors in bytes, and fold the constants that are left.
 
     A network stays as it was if none of its layers can be computed in integers. One with nothing in float but
-    conversions at its inputs and outputs, and which rounds halves to even, gets the attribute `THROUGHOUT`.
+    conversions at its inputs and outputs, all of whose values are rounded as onnxruntime's, gets the attribute
+    `THROUGHOUT`.
 
     Expects NCHW; weights may be `dequantize` of constants.
     """
-    taken: list[IntegerLayer] = []
-    scaled: list[relax.Expr] = []
+    summary = Summary()
     moved = canonicalised(_Mover, module, cpu.activation_type)
     types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
     type_in_file = max(BYTES, key=lambda dtype: types[dtype])
-    written = rewritten(IntegerWriter, moved, cpu, type_in_file, taken, scaled)
-    if taken:
+    written = rewritten(IntegerWriter, moved, cpu, type_in_file, summary)
+    if summary.layers:
         # First dead code of floats is removed, then the conversions at the borders are written out.
         written = relax.transform.CanonicalizeBindings()(written)
         module = rewritten(_Border, written)
-        if not scaled and _is_throughout(written) and not any(map(is_half_away, _calls(moved))):
+        if summary.exact and _is_throughout(written) and not any(map(is_half_away, _calls(moved))):
             module = module.with_attr(THROUGHOUT, True)
     return fold_constants(module)
 

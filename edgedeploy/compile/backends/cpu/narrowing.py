@@ -20,6 +20,7 @@ from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
+from edgedeploy.compile.backends.cpu.steps import fuses
 from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
 from edgedeploy.compile.ir.types import limits_of
 from edgedeploy.compile.operators.direct import DEPTHWISE
@@ -30,9 +31,6 @@ _MOST_MOVED = 2**15
 
 # Bytes; LLVM puts fewer into vectors of wider types.
 _HALF_A_VECTOR = 8
-
-# LLVM's names of fused multiply-adds as features of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
-_FUSING = {"fma", "vfp4", "fp-armv8", "f"}
 
 # The feature of x86 CPUs that have an instruction to truncate vectors.
 _TRUNCATING = "avx512f"
@@ -73,7 +71,6 @@ def narrow_by_instructions(
 ) -> tirx.PrimFunc:
     """A scheduled function with narrowing expressions in the form that is fastest on a CPU with LLVM's `features`."""
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
-    fuses = not _FUSING.isdisjoint(features)
     write: Callable[[_Narrowing, int], Any] = _by_addition
     rounded: Callable[[Any], Any] = _rounded_by_addition
     if architecture.name == "aarch64":
@@ -83,7 +80,7 @@ def narrow_by_instructions(
 
     def inside(narrowing: _Narrowing) -> _Narrowing:
         narrowing = replace(narrowing, value=replaced_within(narrowing.value, in_float))
-        return _without_division(narrowing) if fuses else narrowing
+        return _without_division(narrowing) if fuses(features) else narrowing
 
     def in_float(expression: Any) -> Any:
         """Bytes that are cast back to float, less a zero point or not: the rounded floats before the first cast."""

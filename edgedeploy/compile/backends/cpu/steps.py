@@ -270,6 +270,15 @@ def word_of(values: Sequence[Any], dtype: str) -> Any:
     return reduce(operator.or_, (part(value) << tirx.const(bits * place, WORD) for place, value in enumerate(values)))
 
 
+# LLVM's names of fused multiply-adds as features of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
+_FUSING = {"fma", "vfp4", "fp-armv8", "f"}
+
+
+def fuses(features: Set[str]) -> bool:
+    """Whether LLVM computes a product and a sum in one instruction, rounded once, on a CPU with these features."""
+    return not _FUSING.isdisjoint(features)
+
+
 def features_of(target: tvm.target.Target) -> frozenset[str]:
     """The features of a target's CPU as LLVM names them, with the target's own added or removed."""
     return frozenset(map(str, codegen.llvm_get_cpu_features(target)))
