@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.errors import CompileError, InputError, UnsupportedError
 from edgedeploy.model.half import Half, JudgedBy, Kept
 from edgedeploy.model.quantised import Accuracy
 from edgedeploy.model.tensors import Tensors
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from edgedeploy.model.network import Network
     from edgedeploy.package.usage import Usage
 
-# The arithmetic of the runs that find the influence of layers; several layers of larger networks are switched together.
-_MOST_GFLOP = 100.0
+# The arithmetic of the runs that find the influence of layers, and the fewest runs; several layers of larger networks
+# are switched together.
+_MOST_GFLOP, _FEWEST_RUNS = 200.0, 16
 
 # What trials are compiled for if this machine runs it: the choice should be the same wherever a package is built.
 _USUAL_CPU = {"cpu": "haswell", "cores": 4}
@@ -106,7 +107,13 @@ def with_half(
             return replace(network, half=None)
         given = judge.inputs(network, progress) if judge else ()
         pictures = picture_inputs(network, usage.input) if usage and not usage.camera and not given else []
-        search = _Search(made, tests, given or pictures)
+        try:
+            search = _Search(made, tests, given or pictures)
+        except CompileError as error:
+            if wanted == "half" or judge:
+                raise
+            progress.note(f"{network.file.name} is built in single precision: no trial of half: {error.why}")
+            return network
         half = search.chosen(wanted == "half", "given inputs" if given else "pictures" if pictures else "test inputs")
     if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
         half = half.model_copy(update={"accuracy": accuracy})
@@ -193,7 +200,7 @@ class _Search:
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
-        *_, self._switches = (spec.name for spec in trial.network.inputs)
+        self._switches = trial.switches
         self._inputs, self._infer = [*tests, *others], _compiled(trial.network)
         self._tests = slice(len(tests))
         self._judges = slice(len(tests), None) if others else self._tests
@@ -226,11 +233,24 @@ class _Search:
 
     @cached_property
     def _out_of_range(self) -> dict[int, str]:
-        """The layers that leave the range of half precision, and why they stay in single."""
-        if np.isfinite(self._errors(())).all():
-            return {}
+        """The layers that leave the range of half precision, and why they stay in single.
+
+        The run in single precision has the peaks of all layers. Values that other operators store may leave it too.
+        """
+        peaks = np.array([outputs[self._peaks] for outputs in self._exact])
+        found = {each for each in self._every if not np.isfinite(peaks[:, each]).all()}
+        found |= self._leaving(sorted(self._every - found))
         why = "its values come near the largest number of half precision"
-        return {each: why for each in self._every if not np.isfinite(self._errors(self._every - {each})).all()}
+        return dict.fromkeys(found, why)
+
+    def _leaving(self, layers: Sequence[int]) -> set[int]:
+        """Those of some layers that leave the range if no others are in half precision."""
+        if np.isfinite(self._errors(self._every.difference(layers))).all():
+            return set()
+        if len(layers) == 1:
+            return {*layers}
+        middle = len(layers) // 2
+        return self._leaving(layers[:middle]) | self._leaving(layers[middle:])
 
     def _most_influential(self, limit: float) -> dict[int, str]:
         """As few layers as leave an error within a limit, and why they stay in single precision.
@@ -259,12 +279,28 @@ class _Search:
 
     @cached_property
     def _influence(self) -> dict[tuple[int, ...], np.ndarray]:
-        """By layers that are switched together, the errors if only they are in half precision."""
+        """By layers that are switched together, the errors if only they are in half precision.
+
+        Of networks with too many layers to run for each, groups with much influence are divided.
+        """
         gflop = sum(layer.operations for layer in self._layers) * len(self._inputs) / 1e9
         left = sorted(self._every.difference(self._out_of_range))
-        together = max(1, math.ceil(gflop * len(left) / _MOST_GFLOP))
-        groups = [tuple(left[begin : begin + together]) for begin in range(0, len(left), together)]
-        return {group: self._errors(self._every.difference(group)).max(axis=1) for group in groups}
+        runs = max(_FEWEST_RUNS, math.floor(_MOST_GFLOP / gflop))
+        together = 1 if runs >= len(left) else math.ceil(2 * len(left) / runs)
+        begun = [tuple(left[begin : begin + together]) for begin in range(0, len(left), together)]
+        found = {group: self._influence_of(group) for group in begun}
+        for _ in range((runs - len(found)) // 2):
+            several = [group for group in found if len(group) > 1]
+            if not several:
+                break
+            group = max(several, key=lambda each: found[each].max())
+            del found[group]
+            for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+                found[half] = self._influence_of(half)
+        return found
+
+    def _influence_of(self, group: Collection[int]) -> np.ndarray:
+        return self._errors(self._every.difference(group)).max(axis=1)
 
     def _expected(self, single: Collection[int]) -> np.ndarray:
         """The errors if all layers but some are in half precision, as sums of independent errors.
@@ -291,8 +327,8 @@ class _Search:
         return [self._inferred(single, inputs) for inputs in self._inputs]
 
     def _inferred(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
-        switches = np.array([number not in single for number in range(len(self._layers))])
-        return self._infer({**inputs, self._switches: switches})
+        switches = {name: np.array([not layers <= {*single}]) for name, layers in self._switches.items()}
+        return self._infer({**inputs, **switches})
 
 
 def _error(found: np.ndarray, expected: np.ndarray) -> float:

@@ -126,8 +126,11 @@ def step_of(output: np.ndarray) -> float:
 
 
 def is_steady(network: Network, case: Recorded) -> bool:
-    """Whether rounding alone changes a case's outputs so little that smaller inputs need not be tried."""
-    return _unrest(network, case) <= _STEADY
+    """Whether rounding alone changes a case's outputs so little that smaller inputs need not be tried.
+
+    One step of one value of a quantised network is as large as an error: errors need only be larger than its steps.
+    """
+    return _unrest(network, case) <= (MOST / _SPREADS if network.quantised else _STEADY)
 
 
 def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
@@ -137,12 +140,13 @@ def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
 
 
 def _unrest(network: Network, case: Recorded) -> float:
-    """The largest effect of rounding alone on an output, in usual tolerances."""
-    if network.quantised or not case.spread:
-        return 0.0  # one step of one value is as large as an error
+    """The largest effect of rounding alone on an output, in usual tolerances, of which `MOST` are the most allowed."""
     relative, absolute = _usual(network)
+    if network.quantised:
+        relative = _MOST_QUANTISED / MOST
     return max(
-        spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()
+        (spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()),
+        default=0.0,
     )
 
 

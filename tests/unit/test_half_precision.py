@@ -17,6 +17,7 @@ from support.agreement import network_of, random_inputs
 from support.commands import output_of, refusal
 from support.emulated import emulated_outputs
 from support.networks import Graph, begun
+from support.notebook import Notebook
 from support.quantised_files import write_digits
 from support.running import computed
 
@@ -27,9 +28,11 @@ from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.half_precision import GROWTH
 from edgedeploy.compile.pipeline import lower_network, optimise
 from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import CompileError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.half import Half, Kept
 from edgedeploy.model.network import Network
+from edgedeploy.selftest import precision
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half
 from edgedeploy.selftest.recording import recorded
@@ -190,8 +193,8 @@ def wish(precision: str) -> Board:
     return resolve("rpi5", {"precision": precision}).profile
 
 
-def chosen(network: Network, precision: str = "auto") -> Half | None:
-    return with_half(network, wish(precision), recorded(network)).half
+def chosen(network: Network, wanted: str = "auto") -> Half | None:
+    return with_half(network, wish(wanted), recorded(network)).half
 
 
 class TestChoice:
@@ -258,6 +261,47 @@ class TestChoice:
         assert half is not None
         assert [each.number for each in half.single] == [0, 1]
         assert all("half precision changes outputs by" in each.why for each in half.single)
+
+    def test_of_many_layers_those_that_matter_are_found_in_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(precision, "_MOST_GFLOP", 0.0)
+        graph, data = begun(1, 16, 6, 6)
+        for _ in range(10):
+            data = graph.conv(data, 16, 16, 1)
+        weights = graph.random.standard_normal((16, 16, 1, 1)).astype(np.float32)
+        nearly = weights * (1 + 1e-3 * graph.random.standard_normal(weights.shape)).astype(np.float32)
+        one, other = (graph.node("Conv", data, graph.weight(each)) for each in (weights, nearly))
+        data = graph.node("Sub", one, other)
+        for _ in range(10):
+            data = graph.conv(data, 16, 16, 1)
+        half = chosen(network_of(graph, data))
+        assert half is not None
+        assert half.layers == 22
+        kept = {each.number for each in half.single}
+        assert kept >= {10, 11}
+        assert len(kept) < 8
+
+    def test_a_shortcut_beside_a_concatenation_can_be_tried(self) -> None:
+        graph, data = begun(1, 16, 48, 48)
+        first = graph.node("Split", silu(graph, graph.conv(data, 16, 32, 1)), outputs=2, axis=1)
+        second = f"{first}_1"
+        inner = silu(graph, graph.conv(second, 16, 8, 3, pads=[1] * 4))
+        block = graph.node("Add", second, silu(graph, graph.conv(inner, 8, 16, 3, pads=[1] * 4)))
+        half = chosen(network_of(graph, graph.conv(graph.node("Concat", first, second, block, axis=1), 48, 32, 1)))
+        assert half is not None
+        assert (half.layers, half.single) == (4, [])
+
+    def test_a_trial_that_cannot_be_compiled_leaves_single_precision(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(network: Network) -> None:
+            raise CompileError("net", why="a fault")
+
+        monkeypatch.setattr(precision, "_compiled", failing)
+        graph = chain()
+        network = network_of(graph, graph.nodes[-1].output[0])
+        progress = Notebook()
+        assert with_half(network, wish("auto"), recorded(network), progress=progress).half is None
+        assert progress.lines == ["net.onnx is built in single precision: no trial of half: a fault"]
+        with pytest.raises(CompileError, match="a fault"):
+            chosen(network, "half")
 
     def test_pictures_judge_the_outputs_of_networks_that_take_pictures(self) -> None:
         use = find_use("digits")

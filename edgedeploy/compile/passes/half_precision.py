@@ -43,8 +43,8 @@ MARGIN = 4.0
 # largest sum of the sizes in a row of B^T.
 GROWTH = 28.0
 
-# The names of a trial's further input and output.
-SWITCHES, PEAKS = "edgedeploy.switches", "edgedeploy.peaks"
+# The names of a trial's further inputs, with a number each, and of its further output.
+SWITCH, PEAKS = "edgedeploy.switch", "edgedeploy.peaks"
 
 _LAYERS = ("nn.conv2d", "matmul")
 
@@ -79,18 +79,18 @@ class _Writer:
         return results
 
     def parameters(self) -> list[relax.Var]:
-        """The parameters of the new function."""
+        """The parameters of the new function, once it is written."""
         return list(self.function.params)
 
     def written(self) -> tvm.IRModule:
         """The module with the new function."""
-        with self.builder.function("main", self.parameters(), attrs=dict(self.function.attrs or {})):
+        with self.builder.function("main", attrs=dict(self.function.attrs or {})):
             with self.builder.dataflow():
                 for binding in bindings_of(self.function):
                     self.variable = binding.var
                     self.values[binding.var] = self._new(self._value(binding.value))
                 output = self.builder.emit_output(self.outputs(self._moved(self.function.body.body)))
-            self.builder.emit_func_output(output)
+            self.builder.emit_func_output(output, self.parameters())
         main = self.builder.get()["main"]
         functions = {**self.module.functions, self.module.get_global_var("main"): main}
         module = tvm.IRModule(functions, attrs=self.module.attrs)
@@ -332,6 +332,7 @@ COMPUTE_IN_HALF = Pass(
 class _TrialWriter(_HalfWriter):
     """Each layer in both precisions, one of which a switch chooses at run time.
 
+    A value is rounded if any of the layers whose numbers are its reason is in half precision.
     Data are multiplied by `MARGIN` before a layer in half precision, which changes no rounding but that of subnormal
     numbers, so that values beyond `LARGEST / MARGIN` become infinite; a layer's peak is its largest value.
     """
@@ -339,11 +340,11 @@ class _TrialWriter(_HalfWriter):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self.described = [_described(each.value) for each in bindings_of(self.function) if is_layer(each.value)]
-        self._switches = relax.Var("switches", relax.TensorType((len(self.described),), "bool"))
+        self.switches: dict[frozenset[int], relax.Var] = {}
         self._peaks: list[Any] = []
 
     def parameters(self) -> list[relax.Var]:
-        return [*self.function.params, self._switches]
+        return [*self.function.params, *self.switches.values()]
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         single = self._new(self.with_types(call, arguments, SINGLE))
@@ -352,27 +353,28 @@ class _TrialWriter(_HalfWriter):
         if _may_be_winograd(call):
             transformed = self._new(self.emit.multiply(self._peak(arguments[0]), GROWTH))
             self._peaks[-1] = self.emit.maximum(self._peaks[-1], self.as_type(self.as_type(transformed, HALF), SINGLE))
-        switch = self.emit.strided_slice(self._switches, axes=[0], begin=[number], end=[number + 1])
-        return relax.op.where(switch, half, single), switch
+        reason = frozenset([number])
+        return relax.op.where(self._switch(reason), half, single), reason
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         single = self._new(self.with_types(call, arguments, SINGLE))
         return single if precision_of(single) is None else self.rounded(single, reason)
 
     def rounded(self, value: Any, reason: Any) -> Any:
-        return relax.op.where(reason, self._in_half(lambda data: data, value), value)
+        return relax.op.where(self._switch(reason), self._in_half(lambda data: data, value), value)
 
     def any_of(self, reasons: list[Any]) -> Any:
-        found = reasons[0]
-        for each in reasons[1:]:
-            if not each.same_as(found):
-                found = self.emit.logical_or(found, each)
-        return found
+        return frozenset().union(*reasons)
 
     def outputs(self, results: Any) -> Any:
         fields = self.bound.get(results, results)
         fields = list(fields.fields) if isinstance(fields, relax.Tuple) else [results]
         return relax.Tuple([*fields, self.emit.concat(relax.Tuple(self._peaks), axis=0)])
+
+    def _switch(self, layers: frozenset[int]) -> relax.Var:
+        return self.switches.setdefault(
+            layers, relax.Var(f"switch{len(self.switches)}", relax.TensorType((1,), "bool"))
+        )
 
     def _peak(self, value: Any) -> Any:
         """The largest size of a tensor's values, as a tensor of one."""
@@ -413,23 +415,28 @@ def _described(call: relax.Call) -> Layer:
 
 
 class Trial(NamedTuple):
-    """A network with a switch for each layer's precision.
+    """A network whose layers' precision is switched.
 
-    Its last input, `SWITCHES`, states for each layer whether it is in half precision. Its last output, `PEAKS`, has the
-    largest value of each, which is infinite beyond `LARGEST / MARGIN`.
+    Its last output, `PEAKS`, has the largest value of each layer, which is infinite beyond `LARGEST / MARGIN`.
+
+    Attributes:
+        switches: by the name of each of its last inputs, the numbers of layers: it states whether any of these is in
+            half precision.
     """
 
     network: Network
     layers: list[Layer]
+    switches: dict[str, frozenset[int]]
 
 
 def trial_of(network: Network, module: tvm.IRModule) -> Trial:
     """The trial of a network, whose module was rewritten by the passes before `COMPUTE_IN_HALF`."""
     writer = _TrialWriter(module)
-    shape = [len(writer.described)]
+    written = writer.written() if writer.described else module
+    switches = {f"{SWITCH}{number}": layers for number, layers in enumerate(writer.switches)}
     changed = {
-        "module": writer.written() if writer.described else module,
-        "inputs": [*network.inputs, TensorSpec(name=SWITCHES, shape=shape, dtype="bool")],
-        "outputs": [*network.outputs, TensorSpec(name=PEAKS, shape=shape, dtype=SINGLE)],
+        "module": written,
+        "inputs": [*network.inputs, *(TensorSpec(name=name, shape=[1], dtype="bool") for name in switches)],
+        "outputs": [*network.outputs, TensorSpec(name=PEAKS, shape=[len(writer.described)], dtype=SINGLE)],
     }
-    return Trial(replace(network, **changed), writer.described)
+    return Trial(replace(network, **changed), writer.described, switches)
