@@ -27,6 +27,8 @@ from edgedeploy.selftest.tolerance import (
     TOLERANCE,
     Recorded,
     error_limit,
+    is_steady,
+    steadiest,
     step_of,
     tolerance_of,
     usual_tolerance,
@@ -188,6 +190,14 @@ def test_quantised_networks_may_differ_by_two_steps_and_by_what_steps_upstream_d
     assert step_of(outputs["y"]) == pytest.approx(0.1)
     assert tolerance_of(QUANTISED, LOCAL, case, "y") == (pytest.approx(wanted), 1e-6)
     assert error_limit(QUANTISED, LOCAL, [case]) == np.inf
+
+
+def test_inputs_whose_outputs_rounding_alone_changes_too_much_check_no_quantised_network() -> None:
+    steady, restless = inference(0.09), inference(0.11)
+    assert is_steady(QUANTISED, steady)
+    assert not is_steady(QUANTISED, restless)
+    assert steadiest(QUANTISED, [restless, steady]) is steady
+    assert steadiest(QUANTISED, [restless]) is None
 
 
 def test_those_computed_in_integers_throughout_must_be_equal() -> None:
