@@ -179,7 +179,6 @@ def test_of_two_layers_that_are_added_up_bytes_are_stored(exact: Callable) -> No
     total = graph.node("Relu", graph.node("Add", shortcut, branch))
     compiled, _ = exact(graph, graph.quantised(total, 0.0209, np.uint8(0)), scale=2)
     assert {dtype for dtype, _ in tensors_between(compiled)} == {"uint8"}
-    assert len(compiled.functions) == 4  # the input's steps, two layers, and the order of the output's channels
 
 
 @pytest.mark.parametrize("zero_point", [np.uint8(0), np.uint8(131), np.int8(-128), np.int8(7)], ids=repr)
