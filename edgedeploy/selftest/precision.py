@@ -327,7 +327,7 @@ class _Search:
         return [self._inferred(single, inputs) for inputs in self._inputs]
 
     def _inferred(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
-        switches = {name: np.array([not layers <= {*single}]) for name, layers in self._switches.items()}
+        switches = {name: np.array([not layers.issubset(single)]) for name, layers in self._switches.items()}
         return self._infer({**inputs, **switches})
 
 

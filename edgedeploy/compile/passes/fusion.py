@@ -144,6 +144,11 @@ KEEP_SLICES_APART = Pass(
 )
 
 
+def _is_elementwise(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function can be fused with a layer before it."""
+    return int(function.attrs.get("op_pattern", OPAQUE)) < INJECTIVE
+
+
 class _BroadcastSeparator(Rewriter):
     """Keeps an operator that broadcasts a layer's result out of the layer's function.
 
@@ -162,8 +167,7 @@ class _BroadcastSeparator(Rewriter):
         # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
         shape, shapes = shape_of(call), [shape_of(each) for each in computed]
         matrices = any(1 < len(each) < len(shape) and each[-2:] == shape[-2:] for each in shapes)
-        fusible = int(function.attrs.get("op_pattern", INJECTIVE)) < INJECTIVE
-        if not fusible or not (matrices or (broadcasts and not welcome)):
+        if not _is_elementwise(function) or not (matrices or (broadcasts and not welcome)):
             return None
         apart = self.builder_.add_func(function.with_attr("op_pattern", INJECTIVE), function_name(call))
         return relax.call_tir(apart, call.args[1], call.ty_args[0])
@@ -187,10 +191,10 @@ class _Separator(Rewriter):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         found = map(self._narrowest_before, self.before.values())
-        self._apart = {each for each in found if each is not None}
+        self._apart = [self.before[each] for each in found if each is not None]
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not any(original.same_as(self.before[each]) for each in self._apart):
+        if not any(map(original.same_as, self._apart)):
             return None
         stored = self.emit(call)
         return self.builder_.call_te(
@@ -199,7 +203,7 @@ class _Separator(Rewriter):
 
     def _narrowest_before(self, call: Any) -> relax.Var | None:
         """What to store of an operand of a call that joins the results of two layers; None at other calls."""
-        if not self._is_elementwise(call):
+        if not is_call(call, "relax.call_tir") or not _is_elementwise(self.module[call.args[0]]):
             return None
         operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
         paths = [path for each in operands if (path := self._path(each))]
@@ -220,16 +224,10 @@ class _Separator(Rewriter):
             if _layer_of(call, self.module):
                 return found
             operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
-            if not self._is_elementwise(call) or len(operands) != 1:
+            if not _is_elementwise(self.module[call.args[0]]) or len(operands) != 1:
                 break
             [variable] = operands
         return []
-
-    def _is_elementwise(self, call: Any) -> bool:
-        return (
-            is_call(call, "relax.call_tir")
-            and int(self.module[call.args[0]].attrs.get("op_pattern", OPAQUE)) < INJECTIVE
-        )
 
 
 def _bits(variable: relax.Var) -> int:

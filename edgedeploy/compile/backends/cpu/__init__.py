@@ -18,7 +18,14 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import activation_type, features_of, fuses, has_half, weight_type, word_steps
+from edgedeploy.compile.backends.cpu.steps import (
+    activation_type,
+    cpu_features,
+    fuses,
+    has_half,
+    weight_type,
+    word_steps,
+)
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.ir.types import LayerTypes, lanes_for
@@ -69,7 +76,7 @@ class CpuBackend(Backend):
     @property
     def fuses(self) -> bool:
         """Whether it rounds a product and a sum once, in one instruction."""
-        return fuses(features_of(tvm.target.Target(self.board.cpu_target())))
+        return fuses(cpu_features(self.board))
 
     @property
     def activation_type(self) -> str:
