@@ -51,7 +51,7 @@ def test_an_error_of_edgedeploys_own_is_the_cause(worker: Worker) -> None:
 def test_every_error_of_edgedeploys_own_can_be_sent() -> None:
     kinds = [EdgedeployError]
     for kind in kinds:
-        kinds += kind.__subclasses__()
+        kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("edgedeploy.")]
         error = kind("it happened", why="so")
         assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
     assert len(kinds) > 20
