@@ -51,7 +51,7 @@ class Cache(Record):
 
 
 class Ssh(Record):
-    """Where the board is reached by default."""
+    """Where a board is reached by default."""
 
     host: str
     user: str
@@ -59,30 +59,7 @@ class Ssh(Record):
 
 
 class Board(Record):
-    """One board profile.
-
-    Attributes:
-        description: one line for people.
-        triple: the four-part triple that LLVM generates code for.
-        cpu: LLVM's name of the CPU (`mcpu`).
-        features: LLVM's feature flags (`mattr`), such as `+neon`.
-        float_abi: how floats are passed; only 32-bit ARM has a choice.
-        cores: the default number of threads; 1 if unknown.
-        vector, fma, cache: the schedule templates size their tiles by these.
-        core_model: predicts the core's cycles; None if no model of it is confirmed.
-        toolchain: the toolchain that links the board's code.
-        cross_compiler: a compiler driver that links instead of the toolchain's, as a command.
-        cross_compiler_options: options of every call of the linking driver, after the toolchain's own.
-        sysroot: a folder with the board's headers and libraries; None for the linker's own.
-        glibc: the oldest glibc that the board's system may have.
-        ssh: where the board is reached; None for this machine.
-        devices: devices besides the CPU that networks run on; at most one.
-        precision: of layers: `single`, `half`, or `auto`: half where outputs stay near those in single. None stands for
-            `auto` if a network's file is in half precision, else for `single`.
-        health_check: a shell command that checks, on the board, whether the release in use works.
-        health_check_s: its time limit in seconds.
-        max_accuracy_loss: the largest accuracy loss by quantisation with which a network may be pushed.
-    """
+    """One board profile; docs/data-files.md describes its fields."""
 
     description: str
     triple: str

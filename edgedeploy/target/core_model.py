@@ -14,7 +14,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class L1(Record):
-    """The first level of data cache, of the profile's `cache.l1_kib`."""
+    """The first level of data cache; its size is the profile's."""
 
     ways: Positive
 
@@ -22,10 +22,7 @@ class L1(Record):
 class Costs(Record):
     """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic.
 
-    Attributes:
-        foreseen: of a load that a prefetcher predicts.
-        random: of another load.
-        store: of a store.
+    `foreseen` are those of a load that a prefetcher predicts, `random` those of another load.
     """
 
     foreseen: Cycles
@@ -34,7 +31,7 @@ class Costs(Record):
 
 
 class L2(Costs):
-    """The second level of cache, of the profile's `cache.l2_kib`; `shared` among all cores or not."""
+    """The second level of cache, whose size is the profile's; `shared` among all cores or not."""
 
     ways: Positive
     shared: bool
@@ -63,13 +60,10 @@ class CoreModel(Record):
 
     Attributes:
         llvm: llvm-mca's name of the model that stands for the core (`-mcpu`).
-        clock_mhz: the clock at which cycles are converted to milliseconds.
-        error: the difference of predictions from published times, as a fraction of these; docs/predictions.md.
-        integer_error: the same for networks that multiply integers.
-        threads_error: the same for several threads.
+        error: the difference of predictions from published times, as a fraction of these; docs/predictions.md. Networks
+            that multiply integers, and several threads, have their own.
         byte_products: products of bytes per cycle at most.
         branch: cycles of the end of a loop that the branch predictor does not foresee.
-        l1, l2, l3, memory: the memory hierarchy.
     """
 
     llvm: str

@@ -27,15 +27,11 @@ class Facts(Record):
         system: the name of its distribution.
         hardware: the name of the board, or of its processor.
         elf_class, elf_machine, float_abi: of its programs; a 64-bit kernel may run a 32-bit system.
-        glibc: the version of its C library.
         features: of the processor, as in /proc/cpuinfo.
-        cores: the number of processors.
         governor: of the first core's frequency.
-        temperature_c: of the hottest zone, in degrees Celsius.
-        memory_bytes: the total memory.
-        free_bytes: free disk space below the home folder.
+        temperature_c: of the hottest zone.
+        free_bytes: of the disk below the home folder.
         agent: the build of the agent that answered.
-        opencl: its OpenCL devices, if its profile has one.
     """
 
     machine: str | None = None
@@ -67,13 +63,7 @@ class Facts(Record):
 
 
 class Probed(Record):
-    """The facts of a board at one time.
-
-    Attributes:
-        board: the name of its profile.
-        host: its address.
-        time: in UTC.
-    """
+    """The facts of the board of a profile, at an address and a time (UTC)."""
 
     board: str
     host: str

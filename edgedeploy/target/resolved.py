@@ -1,8 +1,4 @@
-"""Resolved boards, as building and running use them.
-
-A setting is taken from the first source that has it: the command line, the board profile, facts probed on the board,
-the default.
-"""
+"""Boards with the settings of the command line, of their profile, and of facts probed on them, in this order."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ class ResolvedBoard:
     Attributes:
         name: as the user wrote it: the name of a profile, or a path to its file.
         label: the profile's name in messages, packages, records and folders.
-        profile: its profile with overrides, and with probed facts for fields that neither states.
     """
 
     name: str
@@ -31,12 +26,7 @@ def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool 
     """The board `name`, a name or a path to a YAML file, with some fields of its profile replaced.
 
     Cores, glibc and properties of devices that nothing states are those of probed boards of this profile; if the board
-    is this machine, the device itself is asked.
-
-    Args:
-        name: the board.
-        overrides: fields that replace the profile's.
-        ask_device: whether to ask this machine's device, whose driver may take seconds, or hang.
+    is this machine, `ask_device` asks the device itself, whose driver may take seconds, or hang.
     """
     label = BOARDS.find(name).stem
     board = filled(load_board(name).overridden(overrides), defaults(label))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import platform
@@ -13,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, reduce
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\
 _OBJECTS = FolderCache("objects")
 _OBJECT_OPTIONS = ["-fPIC", "-O2"]
 
-# Characters of a long command line that errors show from its beginning, and from its end.
+# Characters that errors show of the beginning and of the end of a long command line, as of one with hundreds of files.
 _SHOWN = 400
 
 # A sysroot has at least one of these; compilers silently ignore other folders.
@@ -52,21 +53,7 @@ Command = Annotated[list[str], Field(min_length=1)]
 
 
 class Toolchain(Record):
-    """One toolchain.
-
-    Attributes:
-        description: one line for people.
-        linkers: compiler drivers that link, as commands; the first one installed is used. `python` stands for the
-            interpreter that runs edgedeploy.
-        compilers: C++ compilers, in the same form.
-        archiver: creates static libraries for CMake, in the same form; None if CMake finds it by itself.
-        static_options: options that link the compiler's own libraries statically.
-        options: options of every call; `{zig_triple}` stands for the board's triple with its glibc version, in zig's
-            form.
-        sysroot_options: options that select `{sysroot}`, if the board names one.
-        install: the command that installs it, for the error message.
-        architectures: the architectures it links for, or `native` for this machine's; all if absent.
-    """
+    """One toolchain; docs/data-files.md describes its fields."""
 
     description: str
     linkers: Annotated[list[Command], Field(min_length=1)]
@@ -94,8 +81,6 @@ class Driver:
     Attributes:
         toolchain: the toolchain's name, or the command of a cross compiler used instead.
         command: the program with the options of every call.
-        static_options: options that link the compiler's own libraries statically.
-        triple, float_abi: the board's.
         language: `c` or `c++`.
         identity: identifies its output: the versions of compiler and linker, and the options.
     """
@@ -117,9 +102,7 @@ class Driver:
     def check(self, progress: Progress = SILENT, *, stripped: bool = True) -> None:
         """Refuse a driver that does not link, or makes code for other machines than the board.
 
-        Args:
-            progress: shows the check.
-            stripped: whether it will link stripped files: zig builds its libraries for each case.
+        `stripped` says whether it will link stripped files: zig builds its libraries for each case.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
             _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
@@ -147,24 +130,15 @@ def is_installed(toolchain: Toolchain) -> bool:
 
 
 def link_shared(objects: list[Path], output: Path, board: Board) -> str:
-    """Link object files into a shared library for a board.
-
-    Args:
-        objects: object files, and C sources, which are compiled once and cached.
-        output: the library to write.
-        board: its target.
-
-    Returns:
-        The command line.
-    """
+    """Link object files, and C sources, which are compiled once and cached, for a board; returns the command line."""
     driver = c_compiler(board)
     driver.check()
     options = ["-shared", *_OBJECT_OPTIONS, "-s", "-o", str(output)]
     files = [str(_object(each, driver) if each.suffix == ".c" else each) for each in objects]
     command = [*driver.command, *driver.static_options, *options, *files, "-lm", "-lpthread"]
-    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+    hints = _other_toolchain(driver.toolchain)
+    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
     if not output.is_file():
-        hints = _other_toolchain(driver.toolchain)
         raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
     return shlex.join(command)
 
@@ -203,24 +177,19 @@ def run_tool(
     """Run a compiler or linker, and return its output; errors show its command line."""
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
+    if len(shown) > 2 * _SHOWN:
+        shown = f"{shown[:_SHOWN]} ... {shown[-_SHOWN:]}"
     try:
         done = capture(command, timeout_s=timeout_s, env={"HOME": _home(), **os.environ, **(environment or {})})
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"the toolchain failed: {_in_short(shown)}", why=str(error)) from error
+        raise ToolchainError(f"the toolchain failed: {shown}", why=str(error)) from error
     if done.returncode != 0:
         raise ToolchainError(
-            f"the toolchain failed with exit code {done.returncode}: {_in_short(shown)}",
+            f"the toolchain failed with exit code {done.returncode}: {shown}",
             why=(done.stderr or done.stdout).strip()[-2000:],
             hints=hints,
         )
     return done.stdout
-
-
-def _in_short(command: str) -> str:
-    """A command without its middle if it links hundreds of files; `-v` logs all of it."""
-    if len(command) <= 2 * _SHOWN:
-        return command
-    return f"{command[:_SHOWN]} ... {command[-_SHOWN:]}"
 
 
 @cache
@@ -239,7 +208,9 @@ def _check(
     def refuse(why: str) -> ToolchainError:
         return ToolchainError(f"toolchain {name!r} does not make code for {triple}", why=why, hints=hints)
 
-    stated = _stated_target(driver)
+    stated = ""
+    with suppress(ToolchainError):
+        stated = run_tool([*driver, "-dumpmachine"], timeout_s=TOOL_TIMEOUT_S).strip()
     if stated and architecture_of(stated).name != wanted.name:
         raise refuse(f"it makes code for {stated}")
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
@@ -261,13 +232,6 @@ def _home() -> str:
     return home if os.path.isabs(home) else tempfile.gettempdir()  # noqa: PTH117
 
 
-def _stated_target(driver: tuple[str, ...]) -> str | None:
-    try:
-        return run_tool([*driver, "-dumpmachine"], timeout_s=TOOL_TIMEOUT_S).strip()
-    except ToolchainError:
-        return None
-
-
 def zig_triple(board: Board) -> str:
     """A board's triple in zig's form: architecture, system, ABI with the oldest glibc.
 
@@ -277,13 +241,6 @@ def zig_triple(board: Board) -> str:
     architecture = architecture_of(architecture).zig or architecture
     glibc = f".{board.glibc}" if board.glibc else ""
     return f"{architecture}-{system}-{abi}{glibc}"
-
-
-def _runs_in_python(arguments: list[str]) -> bool:
-    """Whether the interpreter finds the module of `-m MODULE ...`; True for other arguments."""
-    if len(arguments) < 2 or arguments[0] != "-m":
-        return True
-    return importlib.util.find_spec(arguments[1].partition(".")[0]) is not None
 
 
 def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
@@ -296,12 +253,11 @@ def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
             install="install it, or name another one with --cross-compiler",
         )
     toolchain = TOOLCHAINS.load(board.toolchain)
-    if toolchain.architectures is not None and board.family not in {
-        architecture_of(each).name for each in toolchain.architectures
-    }:
+    known = toolchain.architectures
+    if known is not None and board.family not in {architecture_of(each).name for each in known}:
         raise ToolchainError(
             f"toolchain {board.toolchain!r} does not link for {board.architecture}",
-            why=f"it links for {', '.join(toolchain.architectures)}",
+            why=f"it links for {', '.join(known)}",
             hints=_other_toolchain(board.toolchain),
         )
     return board.toolchain, toolchain
@@ -339,16 +295,11 @@ def _driver(board: Board, language: str) -> Driver:
 @cache
 def _versions(program: tuple[str, ...]) -> tuple[str, str]:
     """The first lines of a driver's and its linker's version output; the latter has zig's own version."""
-    try:
+    linker = ""
+    with suppress(ToolchainError):  # it states none
         linker = run_tool([*program, "-Wl,--version"], timeout_s=TOOL_TIMEOUT_S)
-    except ToolchainError:  # one that states none
-        linker = ""
     compiler = run_tool([*program, "--version"], timeout_s=TOOL_TIMEOUT_S)
-    return _first_line(compiler), _first_line(linker)
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
+    return compiler.partition("\n")[0], linker.partition("\n")[0]
 
 
 def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list[str]:
@@ -366,10 +317,13 @@ def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list
 
 
 def _found(command: Command) -> list[str] | None:
-    """A command as called here, or None if its program is not installed."""
-    if command[0] == "python":
-        return [sys.executable, *command[1:]] if _runs_in_python(command[1:]) else None
-    return list(command) if shutil.which(command[0]) else None
+    """A command as called here, or None if its program, or the module of `python -m MODULE`, is not installed."""
+    program, *arguments = command
+    if program != "python":
+        return command if shutil.which(program) else None
+    if arguments[:1] == ["-m"] and len(arguments) > 1 and not find_spec(arguments[1].partition(".")[0]):
+        return None
+    return [sys.executable, *arguments]
 
 
 def _other_toolchain(name: str) -> list[str]:

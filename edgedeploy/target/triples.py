@@ -19,38 +19,26 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class FloatAbi(Record):
-    """How an ELF header's `e_flags` state the float calling convention.
-
-    Attributes:
-        mask: the bits that state it.
-        hard: their value if floating-point registers pass floats of up to 64 bits.
-    """
+    """The bits of an ELF header's `e_flags` that state the float ABI, and their value if it is the hard one."""
 
     mask: int
     hard: int
 
 
 class ControlBits(Record):
-    """Bits of the floating-point unit's control register, which glibc's `fegetenv` stores.
-
-    Attributes:
-        word: the register's place in `fenv_t`, in 32-bit words.
-        bits: the bits to set there.
-    """
+    """Bits of the floating-point control register, which is this 32-bit word of glibc's `fenv_t`."""
 
     word: int
     bits: int
 
 
 class Core(Record):
-    """A CPU that LLVM knows.
+    """A CPU, by LLVM's name.
 
     Attributes:
-        name: LLVM's.
         part: its part number in /proc/cpuinfo; None if its features identify it.
         features: the features that its code relies on, as in /proc/cpuinfo; empty if unknown.
-        in_order: whether it executes instructions in order, two in a cycle: a load is not hidden behind the arithmetic
-            of an earlier step.
+        in_order: whether a load is not hidden behind the arithmetic of an earlier step.
     """
 
     name: str
@@ -83,34 +71,7 @@ class Fma(Record):
 
 
 class Architecture(Record):
-    """One row of the table. Absent fields are unknown or do not apply.
-
-    Attributes:
-        description: one line for people.
-        names: its names in triples, kernels and tools, as shell patterns; the first is ours.
-        bits: of a pointer.
-        elf_machine: ELF's name.
-        float_abi: how ELF headers state the float ABI, if there are several.
-        zig: zig's name; the triple's own if absent.
-        target: further fields of TVM's target.
-        memory_operands: whether multiply-adds read an operand from memory, as on x86.
-        qemu: qemu's name.
-        debian: Debian's name.
-        suite: the default Debian suite of virtual boards.
-        loader: the path of glibc's loader in a system.
-        python: the name in tags of Python wheels, such as `manylinux_2_28_armv7l`.
-        tvm_wheels: whether Apache TVM has wheels for it, so that edgedeploy itself runs there.
-        flush_subnormals: the mode of arithmetic without subnormal numbers.
-        instruction_pointer: its index in glibc's `ucontext_t`, in words of the size of a pointer.
-        cpuinfo: lines of /proc/cpuinfo about one processor; `{features}`, `{part}` and `{name}` stand for the core's.
-        generic: LLVM's name of a CPU that is not in `cpus`.
-        features: those of such a CPU.
-        cpus: the CPUs, newest first.
-        feature_words: words of /proc/cpuinfo by LLVM's feature flags beyond a CPU's own.
-        implied_features: words of /proc/cpuinfo that imply others.
-        vectors: vector units of this machine if it has this architecture; the first whose features it has.
-        fma: the same for multiply-adds.
-    """
+    """One row of the table; docs/data-files.md describes its fields. Absent ones are unknown or do not apply."""
 
     description: str
     names: Annotated[list[str], Field(min_length=1)]

@@ -32,17 +32,7 @@ _MOST_UNITS = 1 << 16
 
 
 class OpenCL(Device):
-    """An OpenCL device. All fields but its name and kind are taken from the device unless stated.
-
-    Attributes:
-        kind: TVM's tag of its kind.
-        vector: float32 values that a work-item reads, multiplies and adds at a time.
-        sums: vectors of sums that a work-item's registers hold.
-        work_group, tile_group: the most work-items of a group, and of one that computes tiles of a layer.
-        units: compute units.
-        items: work-items that a unit needs to be busy.
-        little_work: arithmetic operations of a function that the CPU finishes before a kernel would start.
-    """
+    """An OpenCL device; docs/opencl.md describes its fields. The device states those that its profile leaves out."""
 
     backend: Literal["opencl"] = "opencl"
     kind: Literal["intel", "mali", "adreno", "generic"] = "generic"
