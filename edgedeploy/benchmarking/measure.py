@@ -25,7 +25,7 @@ from edgedeploy.benchmarking.turns import Player, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.package.members import read_work
-from edgedeploy.remote.place import ThisMachine
+from edgedeploy.remote.place import Place
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
 from edgedeploy.selftest.tolerance import largest_difference
 from edgedeploy.target.board import Board
@@ -211,7 +211,7 @@ def measure(
     machine = this_machine()
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
-    meter = PowerMeter(lambda script: ThisMachine().run(script).text) if energy else None
+    meter = PowerMeter(lambda script: Place().run(script).text) if energy else None
     measurement = Measurement(rounds, runs, progress, meter, profiled)
     present = [OURS, *([UNTUNED] if any(network.untuned for network in networks) else [])]
     for engine in peers:

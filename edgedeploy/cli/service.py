@@ -115,11 +115,11 @@ def logs(
     Example: edgedeploy service logs retinaface --board rpi4 --follow
     """
     from edgedeploy.remote.facts import BASE
-    from edgedeploy.remote.place import OnBoard
+    from edgedeploy.remote.place import Place
     from edgedeploy.service.systemd import LOGS
 
     with where.connected(quiet_if(True), model) as (connection, _):
-        program = OnBoard(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
+        program = Place(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
         try:
             for line in program.lines():
                 print_lines([line])

@@ -12,7 +12,7 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import LoginError, VirtualBoardError
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.place import OnBoard, Place, ThisMachine
+from edgedeploy.remote.place import Place
 from edgedeploy.target.board import Board
 from edgedeploy.target.facts import Facts
 from edgedeploy.target.resolved import ResolvedBoard
@@ -48,7 +48,7 @@ class Case:
     @property
     def place(self) -> Place:
         """Where the board's programs run; a remote board needs a connection."""
-        return ThisMachine() if self.is_here else OnBoard(self.line)
+        return Place(None if self.is_here else self.line)
 
     @property
     def line(self) -> Connection:

@@ -13,7 +13,7 @@ from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable
 from edgedeploy.doctor.running import end_of, run_program
 from edgedeploy.doctor.tools import compiled
 from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.place import OnBoard
+from edgedeploy.remote.place import Place
 from edgedeploy.target.board import Board
 from edgedeploy.target.opencl.device import (
     DEVICE_VARIABLE,
@@ -140,5 +140,5 @@ def devices_on(connection: Connection, board: Board) -> list[Device]:
     with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         program = Path(folder) / "opencl-devices"
         link_program(source, program, board)
-        done = run_program(OnBoard(connection), program, limit_s=LIST_S)
+        done = run_program(Place(connection), program, limit_s=LIST_S)
     return parse(done.text) if done.code == 0 else []

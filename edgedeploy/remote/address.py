@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,25 +76,16 @@ def parse_address(text: str) -> Address:
     parts = _ADDRESS.fullmatch(text)
     port = int(parts["port"]) if parts and parts["port"] else None
     if parts is None or (port is not None and not 0 < port < 65536):
-        # The text may contain a password: it is not repeated.
-        bare = ["put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT"] if _is_bare(text) else []
+        why = next(why for form, why in _FAULTS if form.fullmatch(text))
         forms = "write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME"
-        why = "an IPv6 address has no brackets" if bare else next(why for form, why in _FAULTS if form.fullmatch(text))
-        raise InputError(
-            "an address does not have the form USER@HOST:PORT",
-            why=why,
-            hints=[*bare, forms, "passwords are not supported: use a key"],
-        )
+        hints = [forms, "passwords are not supported: use a key"]
+        with suppress(ValueError):
+            ipaddress.IPv6Address(text.rpartition("@")[2])
+            why = "an IPv6 address has no brackets"
+            hints.insert(0, "put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT")
+        # The text may contain a password: it is not repeated.
+        raise InputError("an address does not have the form USER@HOST:PORT", why=why, hints=hints)
     return Address(parts["host"].strip("[]"), parts["user"], port)
-
-
-def _is_bare(text: str) -> bool:
-    """Whether an address is IPv6, perhaps with a user, without brackets."""
-    try:
-        ipaddress.IPv6Address(text.rpartition("@")[2])
-    except ValueError:
-        return False
-    return True
 
 
 def address_of(virtual: VirtualBoard) -> Address:
@@ -106,10 +98,7 @@ def addresses(
 ) -> list[Address]:
     """The boards to use: those of the command line, the user's setting, or the profile's.
 
-    A virtual board that does not run yet is started.
-
-    Args:
-        virtual: use the profile's virtual board; the user's setting if None.
+    `virtual` says whether to use the profile's virtual board, which is started if it does not run; None: as configured.
     """
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])

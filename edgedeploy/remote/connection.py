@@ -49,9 +49,7 @@ class Completed:
 class Connection(Closing):
     """A board that we are logged in to; a context manager.
 
-    Attributes:
-        sent: bytes of commands and content sent so far.
-        known_from: where its host key is known from.
+    Counts the bytes `sent` so far, and says where the board's host key is `known_from`.
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
@@ -81,11 +79,11 @@ class Connection(Closing):
 
         Args:
             arguments: `$1`, `$2`, ... in it, with any characters.
-            content: its standard input, block by block.
+            content: its standard input.
             timeout_s: how long it may print nothing once it has its input.
             advance: called with the size of each part that was sent.
         """
-        mark = _new_mark()
+        mark = secrets.token_hex(8)
         # Without content there is no input to end: paramiko might do that after the script has closed the channel, and
         # then OpenSSH ends the whole connection.
         source = "" if content else " </dev/null"
@@ -104,7 +102,7 @@ class Connection(Closing):
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
         """Start a POSIX shell script on the board; the channel is its input and output."""
-        mark = _new_mark()
+        mark = secrets.token_hex(8)
         channel = self._start(f"echo {mark}\n{script}", arguments)
         before, ending = b"", f"{mark}\n".encode()
         try:
@@ -117,7 +115,7 @@ class Connection(Closing):
         return channel
 
     def _start(self, script: str, arguments: Iterable[str], source: str = "") -> paramiko.Channel:
-        """Start a script. Output of `~/.ssh/rc` and the login shell's start-up files may come first."""
+        """Start a script. Output of `~/.ssh/rc` and the login shell's start-up files may come before the mark."""
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments]) + source
         try:
             channel = self._session()
@@ -133,14 +131,17 @@ class Connection(Closing):
         # OpenSSH counts a closed session until it has looked for another message.
         for known in reversed(self._logins):
             for _ in range(2):
-                with contextlib.suppress(_SessionsError):
-                    return _session_of(known)
+                try:
+                    return known.transport.open_session(timeout=CONNECT_S)
+                except paramiko.ChannelException as error:
+                    if error.code != _FAILED:
+                        raise
         login = Login(self.address, strict=self._strict, progress=SILENT)
         try:
-            channel = _session_of(login)
+            channel = login.transport.open_session(timeout=CONNECT_S)
         except BaseException as error:
             login.close()
-            if isinstance(error, _SessionsError):
+            if isinstance(error, paramiko.ChannelException) and error.code == _FAILED:
                 raise self._forbidden("allows no session", "MaxSessions") from error
             raise
         self._logins.append(login)
@@ -238,24 +239,6 @@ class Connection(Closing):
         ending = f"{mark}\n".encode()
         output, messages = output.rpartition(ending)[2], messages.rpartition(ending)[2]
         return Completed(code, output, messages.decode(errors="replace").strip())
-
-
-class _SessionsError(Exception):
-    """A connection has all the sessions that the SSH server allows."""
-
-
-def _session_of(login: Login) -> paramiko.Channel:
-    try:
-        return login.transport.open_session(timeout=CONNECT_S)
-    except paramiko.ChannelException as error:
-        if error.code == _FAILED:
-            raise _SessionsError from error
-        raise
-
-
-def _new_mark() -> str:
-    """A line that the script prints first, and nothing else prints."""
-    return secrets.token_hex(8)
 
 
 class _AfterText:

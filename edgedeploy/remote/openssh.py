@@ -29,17 +29,15 @@ _JUMP = re.compile(r"(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+
 
 @dataclass(frozen=True)
 class Settings:
-    """How to log in to one host, with the names of ssh_config(5).
+    """How to log in to one host, as ssh_config(5) describes.
 
     Attributes:
         name: the requested name, number or alias.
-        host, port, user: HostName, Port and User.
-        identities: IdentityFile, if they exist.
-        identities_only: IdentitiesOnly: offer only the agent's keys that `identities` names.
+        identities: the files of IdentityFile that exist.
+        identities_only: offer only the agent's keys that `identities` names.
         agent: offer keys of ssh-agent; false for `IdentityAgent none`.
-        alias: HostKeyAlias: another name for its host key.
+        alias: HostKeyAlias, another name for its host key.
         known_hosts: UserKnownHostsFile and GlobalKnownHostsFile.
-        revoked: RevokedHostKeys.
         strict: StrictHostKeyChecking is `yes`.
         jump: ProxyJump: `[USER@]HOST[:PORT],...` in order.
         command: ProxyCommand, with its tokens replaced.

@@ -12,41 +12,45 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgedeploy.base.programs import end_child, wait_until
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, EdgedeployError, ending
-from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import agent_ended, failure
 from edgedeploy.remote.login import BROKEN
-from edgedeploy.remote.tunnel import backward, forward
 
 _END_S = 10
 
 
-class ThisMachine:
-    """This machine, without a connection."""
+class Place:
+    """A connected board, or this machine without a connection."""
 
-    connection: Connection | None = None
-    alive = True
+    def __init__(self, connection: Connection | None = None) -> None:
+        self.connection = connection
 
     @property
     def base(self) -> str:
-        """The folder for all files: the user's data folder."""
+        """The folder for all files, relative to the home folder on a board."""
         import platformdirs
 
-        return str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
+        return BASE if self.connection else str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be reached, as far as is known."""
+        return self.connection is None or self.connection.alive
 
     def run(
         self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = COMMAND_S
     ) -> Completed:
-        """Run a script as `Connection.run` does; after the timeout it is ended with all that it started."""
+        """Run a script as `Connection.run` does; here it is ended after the timeout, with all that it started."""
+        if self.connection:
+            return self.connection.run(script, *arguments, content=content, timeout_s=timeout_s)
         process = _started(script, arguments, subprocess.PIPE)
         try:
             output, messages = process.communicate(b"".join(content), timeout_s)
@@ -58,64 +62,19 @@ class ThisMachine:
 
     def start(self, script: str, *arguments: str) -> Program:
         """Start a script with arguments `$1`, `$2`, ..."""
+        if self.connection:
+            return RemoteProgram(self.connection, script, *arguments)
         return ChildProgram(script, *arguments)
-
-    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """As `OnBoard.forward`: None, since ports are the same."""
-        return nullcontext(None)
-
-    def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
-        """As `OnBoard.backward`: the same host and port."""
-        return nullcontext((host, port))
-
-    def abandon(self) -> None:
-        """Do nothing: programs here end with their input."""
-
-
-class OnBoard:
-    """A connected board; `base` is the folder for all files, relative to the home folder."""
-
-    base = BASE
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.run = connection.run
-
-    @property
-    def alive(self) -> bool:
-        """Whether the connection exists."""
-        return self.connection.alive
-
-    def start(self, script: str, *arguments: str) -> Program:
-        """Start a script over SSH."""
-        return RemoteProgram(self.connection, script, *arguments)
-
-    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """A local port, `port` if it is free, that leads to one on the board through the SSH connection."""
-        return forward(self.connection, port_there, port)
-
-    @contextlib.contextmanager
-    def backward(self, host: str, port: int) -> Iterator[tuple[str, int]]:
-        """Host and port on the board that lead to `host` and `port` here, through the SSH connection."""
-        with backward(self.connection, port, host) as there:
-            yield LOOPBACK, there
-
-    def abandon(self) -> None:
-        """Close the connection, so that no later step waits for a board that does not answer."""
-        self.connection.close()
-
-
-Place = ThisMachine | OnBoard
 
 
 @contextlib.contextmanager
 def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iterator[Place]:
     """The place at an address, or this machine if it is None."""
     if address is None:
-        yield ThisMachine()
+        yield Place()
         return
     with Connection(address, strict=strict, progress=progress) as connection:
-        yield OnBoard(connection)
+        yield Place(connection)
 
 
 def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess.Popen[bytes]:

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 
 from edgedeploy.agent.build import Agent, agent_for
 from edgedeploy.base.closing import Closing
@@ -43,6 +44,7 @@ from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.facts import probe
 from edgedeploy.remote.place import Place, Program, attended, opened
+from edgedeploy.remote.tunnel import backward, forward
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.target.board import Board
 
@@ -66,9 +68,8 @@ _SERVE = script(__package__, "serve.sh")
 class BoardServer(Closing):
     """A running server; a context manager.
 
-    Attributes:
-        name: the board's address, or `local`.
-        port: of this machine's loopback interface, for clients; the same after a revival, if it is free.
+    Its `name` is the board's address, or `local`. Its `port` is one of this machine's loopback interface, for clients:
+    the same after a revival, if it is free.
     """
 
     def __init__(
@@ -86,12 +87,9 @@ class BoardServer(Closing):
 
         Args:
             place: the board's address; None for this machine.
-            board: its profile.
             tracker: the tracker with which it registers; None if clients name the key themselves.
             key: the name of its devices.
-            progress: for steps and waiting.
             threads: of sessions; None for all processors.
-            strict: refuse an unknown host key.
         """
         if not _KEY.fullmatch(key):
             raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
@@ -117,7 +115,8 @@ class BoardServer(Closing):
 
     def revive(self, deadline_s: float = 60) -> None:
         """Start it again, over a new connection, as often as needed: it may have been cut off anywhere."""
-        self._place.abandon()
+        if connection := self._place.connection:
+            connection.close()  # so that nothing waits for a board that does not answer
         self.close()
         deadline, wait, told = time.monotonic() + deadline_s, _FIRST_WAIT_S, ""
         while True:
@@ -147,13 +146,18 @@ class BoardServer(Closing):
             # After the board answered: building an agent takes minutes.
             agent = _put_agent(agent_for(self._board, progress=self._progress), self._board, place, self._progress)
             listening: Future[int] = Future()
-            near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
+            near, tracker = None, self._tracker
+            if place.connection:
+                ready = partial(listening.result, _READY_S)
+                near = stack.enter_context(forward(place.connection, ready, self.port))
+                if tracker:
+                    there = stack.enter_context(backward(place.connection, tracker.port, tracker.host))
+                    tracker = Endpoint(LOOPBACK, there)
             options = ["--key", self._key, "--port", "0" if near else str(self.port), "--heartbeat", str(_SILENCE_S)]
             if self._threads:
                 options += ["--threads", str(self._threads)]
-            if self._tracker:
-                host, port = stack.enter_context(place.backward(self._tracker.host, self._tracker.port))
-                options += ["--tracker", f"{host}:{port}", "--custom-address", LOOPBACK]
+            if tracker:
+                options += ["--tracker", f"{tracker.host}:{tracker.port}", "--custom-address", LOOPBACK]
                 options += ["--announce-port", str(near)] if near else []
             program = stack.enter_context(_serving(place, [place.base, agent, *options], listening, self.name))
             self.port = near or listening.result()
@@ -164,8 +168,7 @@ class BoardServer(Closing):
 def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> str:
     """Send the agent to a board, unless it is there, and check that it can run.
 
-    Returns:
-        Its path on this machine, or the name of its blob in `place.base` on a board.
+    Returns its path on this machine, or the name of its blob in `place.base` on a board.
     """
     connection = place.connection
     if connection is None:

@@ -23,7 +23,7 @@ from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, eve
 
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
-from edgedeploy.remote.place import OnBoard
+from edgedeploy.remote.place import Place
 from edgedeploy.service.systemd import LOGS, Choices, Host, control, install, status, uninstall, unit_text
 
 
@@ -157,7 +157,7 @@ def test_logs_are_printed_and_followed_over_ssh(bench: Bench, board_command: Com
     out = output_of(board_command, "service", "logs", "digits", *bench.at, "--lines", 4)
     assert out.split() == ["3", "4", "5", "6"]
     with bench.connected() as connected:
-        program = OnBoard(connected).start(LOGS, str(BASE), "digits", "1", "follow")
+        program = Place(connected).start(LOGS, str(BASE), "digits", "1", "follow")
         lines = program.lines()
         assert next(lines) == "6"
         until(lambda: "tail" in bench.say("ps | grep '[d]igits.jsonl'"))

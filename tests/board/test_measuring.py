@@ -18,7 +18,7 @@ from support.virtual_boards import Start
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.remote.address import address_of
-from edgedeploy.remote.place import ThisMachine
+from edgedeploy.remote.place import Place
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.target.board import load_board
@@ -243,5 +243,5 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive
         # Emulation passes on what the kernel says of this machine.
-        here = Throttling(lambda script: ThisMachine().run(script).text).conditions()
+        here = Throttling(lambda script: Place().run(script).text).conditions()
         assert Throttling(server.run).conditions().governor == here.governor
