@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option, Typer
 
@@ -57,20 +57,13 @@ def install(
 
     Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
-    from edgedeploy.service.systemd import Choices
-    from edgedeploy.service.systemd import install as install_service
+    from edgedeploy.service.systemd import Choices, Service
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
     progress = quiet_if(json_output)
     with where.connected(progress, model) as (connection, resolved):
-        made = install_service(
-            connection.run,
-            model,
-            choices,
-            as_system=system,
-            has_device=resolved.profile.device is not None,
-            where=str(connection.address),
-        )
+        service = Service(connection.run, model, str(connection.address), system)
+        made = service.install(choices, has_device=resolved.profile.device is not None)
         if not made.lingers:
             progress.note("it ends when its user logs out: `loginctl enable-linger` was refused; run it there as root")
         if not made.backs_off:
@@ -87,10 +80,10 @@ def status(
 
     Example: edgedeploy service status retinaface --board rpi4
     """
-    from edgedeploy.service.systemd import status as status_of
+    from edgedeploy.service.systemd import Service
 
     with where.connected(quiet_if(json_output), model) as (connection, _):
-        found = status_of(connection.run, model, as_system=system, where=str(connection.address))
+        found = Service(connection.run, model, str(connection.address), system).status()
     if json_output:
         print_json(found)
         return
@@ -154,15 +147,14 @@ def uninstall(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption =
 
     Example: edgedeploy service uninstall retinaface --board rpi4
     """
-    from edgedeploy.service.systemd import uninstall as uninstall_service
+    address = _control("uninstall", model, where, system)
+    stdout().print(f"the service of {model} is removed from {address}")
+
+
+def _control(verb: Literal["start", "stop", "uninstall"], model: str, where: RemoteBoard, system: bool) -> str:
+    """Start, stop or uninstall a service; returns its board's address."""
+    from edgedeploy.service.systemd import Service
 
     with where.connected(quiet_if(False), model) as (connection, _):
-        uninstall_service(connection.run, model, as_system=system, where=str(connection.address))
-        stdout().print(f"the service of {model} is removed from {connection.address}")
-
-
-def _control(verb: str, model: str, where: RemoteBoard, system: bool) -> None:
-    from edgedeploy.service.systemd import control
-
-    with where.connected(quiet_if(False), model) as (connection, _):
-        control(connection.run, verb, model, as_system=system, where=str(connection.address))
+        Service(connection.run, model, str(connection.address), system).control(verb)
+        return str(connection.address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from edgedeploy.base.programs import script
 from edgedeploy.base.text import fill_template
@@ -36,12 +36,11 @@ LOGS = script(__package__, "logs.sh")
 
 @dataclass(frozen=True)
 class Choices:
-    """Options of a service.
+    """Options of a service; None for no limit, and for the package's threads.
 
     Attributes:
-        memory_max: bytes, with K, M or G, or a share such as `50%`; None for no limit.
-        cpu_quota: processor time as a share of one processor, such as `150%`; None for no limit.
-        threads: of the network; None for the package's default.
+        memory_max: bytes, with K, M or G, or a share such as `50%`.
+        cpu_quota: processor time as a share of one processor, such as `150%`.
         watchdog_s: the time limit of one inference, in seconds.
         camera: a camera of the board, as for `agent demo --camera`.
     """
@@ -67,13 +66,9 @@ class Choices:
 
 @dataclass(frozen=True)
 class Host:
-    """The board of a unit.
+    """The board of a unit: the home folder of the user who owns the releases, and its version of systemd.
 
-    Attributes:
-        home: the home folder of the user who owns the releases.
-        user: that user, for a system unit; None for a user unit.
-        systemd: its version.
-        has_device: networks run on a device with files in /dev.
+    `user` is that user, for a system unit; None for a user unit.
     """
 
     home: str
@@ -129,98 +124,92 @@ class Installed:
     backs_off: bool
 
 
-def install(
-    run: Run, model: str, choices: Choices, *, as_system: bool = False, has_device: bool = False, where: str
-) -> Installed:
-    """Write the unit of a model, enable it, and start or restart it.
+@dataclass(frozen=True)
+class Service:
+    """The service of a model on the board `where`, for the user who logs in or for the system, through sudo."""
 
-    Args:
-        model: has a release in use there.
-        as_system: install for the system, with sudo, instead of for the user.
-        has_device: networks run on a device with files in /dev.
-        where: the board, for messages.
-    """
-    asked = _step(run, "ask", model, as_system)
-    if asked.code != 0:
-        raise _refused(asked, model, where)
-    home, user, version = asked.text.splitlines()
-    found = re.match(r"systemd (\d+)", version)
-    host = Host(home, user if as_system else None, int(found[1]) if found else 0, has_device)
-    name = unit_name(model)
-    content = [unit_text(model, choices, host).encode()]
-    done = _step(run, "install", model, as_system, choices.camera or "", content=content, timeout_s=_START_S)
-    if done.code != 0:
-        reason = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
-        raise ServiceError(
-            f"the service {name} does not start on {where}",
-            why=f"{reason}; the board is unchanged",
-            hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
-        )
-    lingers = "no-linger" not in done.text.split()
-    socket = f"{'/run' if as_system else '$XDG_RUNTIME_DIR'}/{name}/socket"
-    return Installed(f"{name}.service", socket, lingers, host.backs_off)
+    run: Run
+    model: str
+    where: str
+    as_system: bool = False
 
+    def install(self, choices: Choices, *, has_device: bool = False) -> Installed:
+        """Write the unit of a model with a release in use, enable it, and start or restart it.
 
-def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
-    """Start or stop a service (`verb`)."""
-    _done(_step(run, verb, model, as_system, timeout_s=_START_S), verb, model, where)
+        `has_device` says that networks run on a device with files in /dev.
+        """
+        asked = self._step("ask")
+        if asked.code != 0:
+            raise self._refused(asked)
+        home, user, version = asked.text.splitlines()
+        found = re.match(r"systemd (\d+)", version)
+        host = Host(home, user if self.as_system else None, int(found[1]) if found else 0, has_device)
+        name = unit_name(self.model)
+        content = [unit_text(self.model, choices, host).encode()]
+        done = self._step("install", choices.camera or "", content=content, timeout_s=_START_S)
+        if done.code != 0:
+            reason = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
+            raise ServiceError(
+                f"the service {name} does not start on {self.where}",
+                why=f"{reason}; the board is unchanged",
+                hints=[f"on the board: journalctl --{'unit' if self.as_system else 'user-unit'} {name}"],
+            )
+        lingers = "no-linger" not in done.text.split()
+        socket = f"{'/run' if self.as_system else '$XDG_RUNTIME_DIR'}/{name}/socket"
+        return Installed(f"{name}.service", socket, lingers, host.backs_off)
 
+    def control(self, verb: Literal["start", "stop", "uninstall"]) -> None:
+        """Start or stop it; or stop it, and remove its unit and its log, but no releases."""
+        self._done("remove" if verb == "uninstall" else verb, verb, timeout_s=_START_S)
 
-def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> None:
-    """Stop a service, and remove its unit and its log; releases stay."""
-    _done(_step(run, "uninstall", model, as_system, timeout_s=_START_S), "remove", model, where)
+    def status(self) -> dict[str, Any]:
+        """systemd's `state`, `result`, `restarts`, `pid`, `memory_bytes` and `enabled`, and the `release` in use."""
+        *lines, release = self._done("query", "status").text.splitlines()
+        properties: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
+        return {
+            "unit": f"{unit_name(self.model)}.service",
+            "state": f"{properties.get('ActiveState', 'unknown')} ({properties.get('SubState', 'unknown')})",
+            "active": properties.get("ActiveState") == "active",
+            "result": properties.get("Result"),
+            "restarts": _number(properties.get("NRestarts", "")),
+            "pid": _number(properties.get("MainPID", "")) or None,
+            "memory_bytes": _number(properties.get("MemoryCurrent", "")),
+            "enabled": properties.get("UnitFileState") == "enabled",
+            "release": release or None,
+        }
 
+    def _step(self, step: str, *more: str, **options: Any) -> Completed:
+        whose = "system" if self.as_system else "user"
+        return self.run(script(__package__, "service.sh"), step, whose, BASE, self.model, *more, **options)
 
-def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
-    """systemd's `state`, `result`, `restarts`, `pid`, `memory_bytes` and `enabled`, and the `release` in use."""
-    done = _step(run, "status", model, as_system)
-    _done(done, "query", model, where)
-    *lines, release = done.text.splitlines()
-    properties: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
-    pid, memory = properties.get("MainPID", ""), properties.get("MemoryCurrent", "")
-    return {
-        "unit": f"{unit_name(model)}.service",
-        "state": f"{properties.get('ActiveState', 'unknown')} ({properties.get('SubState', 'unknown')})",
-        "active": properties.get("ActiveState") == "active",
-        "result": properties.get("Result"),
-        "restarts": _number(properties.get("NRestarts", "")),
-        "pid": _number(pid) or None,
-        "memory_bytes": _number(memory),
-        "enabled": properties.get("UnitFileState") == "enabled",
-        "release": release or None,
-    }
+    def _done(self, what: str, step: str, **options: Any) -> Completed:
+        """The result of a step of an installed service, which has to succeed."""
+        done, name = self._step(step, **options), unit_name(self.model)
+        if done.code == _NO_RELEASE:
+            raise ServiceError(
+                f"{self.where} has no service {name}",
+                hints=[
+                    f"`edgedeploy service install {self.model}`, for the same board",
+                    "a system service needs --system",
+                ],
+            )
+        if done.code != 0:
+            raise ServiceError(f"{self.where} could not {what} the service {name}", why=done.messages or None)
+        return done
 
-
-def _step(run: Run, step: str, model: str, as_system: bool, *more: str, **options: Any) -> Completed:
-    return run(
-        script(__package__, "service.sh"), step, "system" if as_system else "user", BASE, model, *more, **options
-    )
+    def _refused(self, asked: Completed) -> ServiceError:
+        push, said = [f"edgedeploy push {self.model}"], asked.messages
+        reasons: dict[int, tuple[str | None, list[str]]] = {
+            _NO_RELEASE: ("no release of it is in use there", push),
+            _OLD_AGENT: ("the agent of the release in use is older than services", push),
+            _NO_SYSTEMD: ("it has no systemd", ["start `agent service` there by other means"]),
+            _NO_MANAGER: (f"the user has no systemd: {said}", ["log in there once with `ssh`, or use --system"]),
+            _NO_ROOT: (said or None, ["allow the user sudo without a password there", "leave out --system"]),
+        }
+        why, hints = reasons.get(asked.code, (said or f"its shell ended with code {asked.code}", []))
+        return ServiceError(f"{self.where} cannot have a service of {self.model}", why=why, hints=hints)
 
 
 def _number(text: str) -> int | None:
     """A number from systemd, whose unknown numbers are 2^64 - 1 or a word."""
     return int(text) if text.isdigit() and int(text) < 2**63 else None
-
-
-def _done(done: Completed, what: str, model: str, where: str) -> None:
-    if done.code == _NO_RELEASE:
-        raise ServiceError(
-            f"{where} has no service {unit_name(model)}",
-            hints=[f"`edgedeploy service install {model}`, for the same board", "a system service needs --system"],
-        )
-    if done.code != 0:
-        raise ServiceError(f"{where} could not {what} the service {unit_name(model)}", why=done.messages or None)
-
-
-def _refused(asked: Completed, model: str, where: str) -> ServiceError:
-    what = f"{where} cannot have a service of {model}"
-    push = f"edgedeploy push {model}"
-    reasons: dict[int, tuple[str | None, list[str]]] = {
-        _NO_RELEASE: ("no release of it is in use there", [push]),
-        _OLD_AGENT: ("the agent of the release in use is older than services", [push]),
-        _NO_SYSTEMD: ("it has no systemd", ["start `agent service` there by other means"]),
-        _NO_MANAGER: (f"the user has no systemd: {asked.messages}", ["log in there once with `ssh`, or use --system"]),
-        _NO_ROOT: (asked.messages or None, ["allow the user sudo without a password there", "leave out --system"]),
-    }
-    why, hints = reasons.get(asked.code, (asked.messages or f"its shell ended with code {asked.code}", []))
-    return ServiceError(what, why=why, hints=hints)

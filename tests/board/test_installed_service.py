@@ -24,7 +24,7 @@ from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, eve
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
 from edgedeploy.remote.place import Place
-from edgedeploy.service.systemd import LOGS, Choices, Host, control, install, status, uninstall, unit_text
+from edgedeploy.service.systemd import LOGS, Choices, Host, Service, unit_text
 
 
 @pytest.fixture
@@ -45,10 +45,14 @@ def client(systemd: UserSystemd) -> Client:
     return Client(systemd.runtime / "edgedeploy-digits" / "socket")
 
 
+def service_of(systemd: UserSystemd, model: str = "digits") -> Service:
+    return Service(systemd.run, model, "here")
+
+
 class TestWithSystemd:
     @pytest.mark.slow
     def test_it_answers_follows_releases_and_survives_kills_and_hangs(self, home: Home, systemd: UserSystemd) -> None:
-        made = install(systemd.run, "digits", Choices("200M", "150%", watchdog_s=2), where="here")
+        made = service_of(systemd).install(Choices("200M", "150%", watchdog_s=2))
         assert (made.unit, made.socket) == ("edgedeploy-digits.service", "$XDG_RUNTIME_DIR/edgedeploy-digits/socket")
         with client(systemd) as one:
             home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
@@ -56,7 +60,7 @@ class TestWithSystemd:
             until(lambda: count(home, "switched"))
             home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
 
-        said = status(systemd.run, "digits", where="here")
+        said = service_of(systemd).status()
         assert (said["active"], said["state"], said["restarts"]) == (True, "active (running)", 0)
         assert (said["enabled"], said["release"]) == (True, SECOND)
 
@@ -65,30 +69,30 @@ class TestWithSystemd:
         with client(systemd) as one:
             home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
 
-        systemd.kill(status(systemd.run, "digits", where="here")["pid"], signal.SIGSTOP)
+        systemd.kill(service_of(systemd).status()["pid"], signal.SIGSTOP)
         until(lambda: count(home, "ready") == 3)
-        said = status(systemd.run, "digits", where="here")
+        said = service_of(systemd).status()
         assert said["restarts"] == 2
 
-        control(systemd.run, "stop", "digits", where="here")
-        said = status(systemd.run, "digits", where="here")
+        service_of(systemd).control("stop")
+        said = service_of(systemd).status()
         assert (said["active"], said["pid"]) == (False, None)
         assert log_of(home)[-1]["event"] == "ended"
-        control(systemd.run, "start", "digits", where="here")
+        service_of(systemd).control("start")
         assert count(home, "ready") == 4
         logs = systemd.run(LOGS, str(BASE), "digits", "2", "").text.splitlines()
         assert [json.loads(line) for line in logs] == log_of(home)[-2:]
 
-        uninstall(systemd.run, "digits", where="here")
+        service_of(systemd).control("uninstall")
         assert not (systemd.runtime / "edgedeploy-digits").exists()
         assert not list((home.folder / BASE / "logs").iterdir())
         with pytest.raises(ServiceError, match="here has no service edgedeploy-digits"):
-            status(systemd.run, "digits", where="here")
+            service_of(systemd).status()
         assert (home.releases / "current").is_symlink()
 
     def test_it_starts_with_the_users_systemd_after_all_processes_were_killed(self, home: Home) -> None:
         with user_systemd(home.folder) as before:
-            install(before.run, "digits", Choices(), where="here")
+            service_of(before).install(Choices())
             socket = before.runtime / "edgedeploy-digits" / "socket"
             with client(before) as one:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
@@ -97,30 +101,30 @@ class TestWithSystemd:
             until(lambda: count(home, "ready") == 2)
             with client(next_time) as one:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
-            assert status(next_time.run, "digits", where="here")["enabled"]
+            assert service_of(next_time).status()["enabled"]
 
     def test_one_that_does_not_start_says_why_and_changes_nothing(self, home: Home, systemd: UserSystemd) -> None:
         units = home.folder / ".config" / "systemd" / "user"
         with pytest.raises(ServiceError, match=r"edgedeploy-digits does not start on here: .*no-such-camera"):
-            install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
+            service_of(systemd).install(Choices(camera="/dev/no-such-camera"))
         assert not list(units.glob("*.service"))
-        install(systemd.run, "digits", Choices(), where="here")
+        service_of(systemd).install(Choices())
         with pytest.raises(ServiceError, match=r"no-such-camera.*; the board is unchanged"):
-            install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
+            service_of(systemd).install(Choices(camera="/dev/no-such-camera"))
         assert [unit.name for unit in units.iterdir() if unit.is_file()] == ["edgedeploy-digits.service"]
         with client(systemd) as one:
             home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
 
     def test_without_a_release_or_with_an_old_agent_nothing_is_written(self, home: Home, systemd: UserSystemd) -> None:
         with pytest.raises(ServiceError, match="no release of it is in use there") as raised:
-            install(systemd.run, "retinaface", Choices(), where="here")
+            service_of(systemd, "retinaface").install(Choices())
         assert raised.value.hints == ("edgedeploy push retinaface",)
         old = home.releases / FIRST / "agent"
         old.unlink()
         old.write_text("#!/bin/sh\necho usage: agent run\n")
         old.chmod(0o755)
         with pytest.raises(ServiceError, match="the agent of the release in use is older than services"):
-            install(systemd.run, "digits", Choices(), where="here")
+            service_of(systemd).install(Choices())
         assert not (home.folder / ".config" / "systemd" / "user").exists()
 
 
