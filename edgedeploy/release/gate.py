@@ -29,13 +29,13 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
 
 @dataclass(frozen=True)
 class AccuracyRule:
-    """How accurate a network must be to be released.
+    """How accurate a network must be to be released; None for any.
 
     Attributes:
-        minimum: of the recorded accuracy or, without one, of the agreement with the float network. None for any. A
-            package that records neither is refused.
-        max_loss: the largest loss of accuracy by quantisation or half precision; of agreement, 1 minus it. None for
-            any. Other networks have no loss, nor do those in half precision that record no accuracy.
+        minimum: of the recorded accuracy or, without one, of the agreement with the float network. A package that
+            records neither is refused.
+        max_loss: the largest loss of accuracy by quantisation or half precision; of agreement, 1 minus it. Networks in
+            single precision, and those in half that record no accuracy, have no loss.
     """
 
     minimum: float | None = None
@@ -56,28 +56,18 @@ class AccuracyRule:
 
 
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
+    what = f"{manifest.model} is not accurate enough to be released"
+    hints = [
+        "quantise it with more images or another --method, or leave layers in float: edgedeploy quantize --auto",
+        "state its accuracy on labelled images: edgedeploy quantize --evaluate FOLDER",
+    ]
     if manifest.quantisation is None:
-        known = manifest.half and manifest.half.accuracy
-        return InaccurateReleaseError(
-            f"{manifest.model} is not accurate enough to be released"
-            if known
-            else f"the accuracy of {manifest.model} is unknown",
-            why=f"it is a float network: {why}; nothing was sent",
-            hints=["push it without --min-accuracy", "build it in single precision: --precision single"]
-            if known
-            else [
-                "push it without --min-accuracy",
-                "for layers in half precision, state it on labelled images: edgedeploy build --evaluate FOLDER",
-            ],
-        )
-    return InaccurateReleaseError(
-        f"{manifest.model} is not accurate enough to be released",
-        why=f"{why}; nothing was sent",
-        hints=[
-            "quantise it with more images or another --method, or leave layers in float: edgedeploy quantize --auto",
-            "state its accuracy on labelled images: edgedeploy quantize --evaluate FOLDER",
-        ],
-    )
+        why = f"it is a float network: {why}"
+        hints = ["push it without --min-accuracy", "build it in single precision: --precision single"]
+        if not (manifest.half and manifest.half.accuracy):
+            what = f"the accuracy of {manifest.model} is unknown"
+            hints[1] = "for layers in half precision, state it on labelled images: edgedeploy build --evaluate FOLDER"
+    return InaccurateReleaseError(what, why=f"{why}; nothing was sent", hints=hints)
 
 
 def check_space(needed: int, facts: Facts, where: str) -> None:

@@ -44,7 +44,6 @@ class Release:
         contents: files by name, with the manifest and the agent.
         blobs: the SHA-256 of each file, by name.
         content: SHA-256 over names and blobs: equal for equal releases.
-        agent_abi: the agent's needs; the package's are in its manifest.
     """
 
     manifest: Manifest
@@ -73,10 +72,8 @@ class Release:
 
         It sorts after all that are `present`, even if they were named by a clock ahead of ours.
         """
-        now = datetime.now(timezone.utc)
-        for identity in present:
-            now = max(now, made_at(identity) + timedelta(seconds=1))
-        return f"{now:{_TIME}}-{self.content[:8]}"
+        later = (made_at(identity) + timedelta(seconds=1) for identity in present)
+        return f"{max([datetime.now(timezone.utc), *later]):{_TIME}}-{self.content[:8]}"
 
     def is_called(self, identity: str) -> bool:
         """Whether a release of this content has that name."""

@@ -121,11 +121,9 @@ def push(
     accuracy: AccuracyRule = ANY_ACCURACY,
     progress: Progress = SILENT,
 ) -> Pushed:
-    """Put a release on a board, have it test itself there, switch to it, and confirm it.
+    """Put a release on a board, have it test itself there, switch to it, confirm it, and sweep as `keep` says.
 
-    Args:
-        dry_run: send nothing; report what would be sent.
-        keep: how many releases of the model to keep, always with the one in use.
+    `dry_run` only reports what would be sent.
     """
     started, sent_before = perf_counter(), connection.sent
     accuracy.check(release.manifest)
@@ -155,21 +153,18 @@ def push(
             staged = _assembled(connection, release, facts, area, identity, progress)
             check()
             steps.publish(connection, area, staged.name, identity)
-        confirmed = commit(connection, release.model, identity, check, health=health, progress=progress)
+        test, printed = commit(connection, release.model, identity, check, health=health, progress=progress)
         with progress.stage("sweep"):
             sweep(connection, keep=keep, model=release.model)
     state: State = "already there" if known else "pushed"
-    return outcome(identity, state, absent, test=confirmed.test, health=confirmed.health)
+    return outcome(identity, state, absent, test=test, health=printed)
 
 
 def bring(connection: Connection, release: Release, *, temporarily: bool, progress: Progress = SILENT) -> Trial:
     """Put a release on a board as a trial, and have it test itself there; the lock is held.
 
-    An equal release or trial on the board is used instead.
-
-    Args:
-        temporarily: remove the trial with the lock; a program that has loaded it runs on. Otherwise it stays as the
-            only trial of the model, so that nothing is sent the next time.
+    An equal release or trial on the board is used instead. `temporarily` removes the trial with the lock; a program
+    that has loaded it runs on. Otherwise it stays as the only trial of the model: nothing is sent the next time.
     """
     facts = _suitable(connection, release, progress)
     absent = _supply(connection, release, facts, progress)
@@ -258,13 +253,8 @@ def push_all(
     """Push to all boards at the same time, to each one release after another.
 
     Logs in to all boards first: releases may take minutes to build, and are built only if a board answers. Connections
-    that ended during the build are opened again.
-
-    Args:
-        releases_for_them: gives the release of each requested name, or the error of its build.
-        progress: receives each step; for several boards, only notes.
-
-    Returns the outcome of each release on each board, a result or an error.
+    that ended during the build are opened again. `releases_for_them` gives the release of each requested name, or the
+    error of its build; `options` are those of `push`. With several boards, `progress` receives only notes.
     """
     alone = len(targets) == 1
     shown = progress if alone else Notes(progress)
@@ -273,10 +263,9 @@ def push_all(
         found = attempted(partial(Connection, address, strict=strict, progress=shown))
         return stack.enter_context(found) if isinstance(found, Connection) else found
 
-    def alive(address: Address, place: Connection | EdgedeployError) -> Connection | EdgedeployError:
-        return logged_in(address) if isinstance(place, Connection) and not place.alive else place
-
     def serve(address: Address, place: Connection | EdgedeployError) -> list[Result]:
+        if isinstance(place, Connection) and not place.alive:
+            place = logged_in(address)
         if isinstance(place, EdgedeployError):
             return [(address, name, place) for name in names]
         return [
@@ -294,5 +283,4 @@ def push_all(
         releases = releases_for_them() if reached else {}
         names: list[str | None] = [each.model if isinstance(each, Release) else name for name, each in releases.items()]
         names = names or [None]
-        places = list(at_once(alive, targets, places))
         return [result for results in at_once(serve, targets, places) for result in results]

@@ -105,24 +105,21 @@ class Record:
         """The record of some lines; invalid lines are skipped."""
         return cls(tuple(entry for entry in map(_parsed, lines) if entry), current)
 
-    def last(self, identity: str) -> Entry | None:
-        """The last entry of a release."""
-        return next((entry for entry in reversed(self.entries) if entry.id == identity), None)
+    def last(self, identity: str | None) -> Event | None:
+        """The last event of a release."""
+        return next((entry.event for entry in reversed(self.entries) if entry.id == identity), None)
 
     @property
     def confirmed(self) -> bool:
         """Whether the release in use passed its checks, as far as the record knows."""
-        last = self.last(self.current) if self.current else None
-        return self.current is not None and (last is None or last.event in _CONFIRMING)
+        return self.current is not None and self.last(self.current) in (None, *_CONFIRMING)
 
     def state(self, identity: str) -> str:
         """The state of a release on the board, in words."""
-        last = self.last(identity)
+        failed = self.last(identity) is Event.FAILED
         if identity == self.current:
-            if self.confirmed:
-                return "in use"
-            return "in use, failed" if last and last.event is Event.FAILED else "in use, not confirmed"
-        if last and last.event is Event.FAILED:
+            return "in use" if self.confirmed else f"in use, {'failed' if failed else 'not confirmed'}"
+        if failed:
             return "failed"
         used = any(entry.event in _CONFIRMING for entry in self.entries if entry.id == identity)
         return "was in use" if used else "never in use"
@@ -135,10 +132,7 @@ class Record:
 
     @property
     def way(self) -> list[str]:
-        """The releases that were in use, in order, without releases that were rolled back.
-
-        The last one is in use, if it is confirmed.
-        """
+        """The releases that were in use, in order, without those that were rolled back; the last may be in use."""
         return [*self._way(), *filter(None, [self.unknown])]
 
     def _way(self) -> list[str]:
@@ -159,14 +153,11 @@ class Record:
 
         It is the one in use if a rollback to it was cut off before it was confirmed.
         """
-        last = self.last(self.current) if self.current else None
-        return self.current if last and last.event is Event.RETURNED else self._before(present)
+        return self.current if self.last(self.current) is Event.RETURNED else self._before(present)
 
     def _before(self, present: Collection[str], but: str | None = None) -> str | None:
         for identity in reversed(self.way):
-            last = self.last(identity)
-            failed = last is not None and last.event is Event.FAILED
-            if identity in present and identity not in (self.current, but) and not failed:
+            if identity in present and identity not in (self.current, but) and self.last(identity) is not Event.FAILED:
                 return identity
         return None
 

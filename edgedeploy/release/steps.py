@@ -96,12 +96,7 @@ def assemble(connection: Connection, release: Release, folder: str, identity: st
 
 
 def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]:
-    """Have the board check the files of a release and run its self-test; the agent's report.
-
-    Args:
-        model: for messages.
-        folder: the release, relative to `BASE`.
-    """
+    """Have the board check a release in a folder of `BASE` and run its self-test; returns the agent's report."""
     done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages
     try:

@@ -7,7 +7,6 @@ A switch that is cut off before its last line is unconfirmed; the next switch tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from edgedeploy.base.progress import SILENT, Progress
@@ -20,14 +19,6 @@ from edgedeploy.release.record import Entry, Event
 from edgedeploy.remote.connection import Connection
 
 
-@dataclass(frozen=True)
-class Confirmed:
-    """A release that passed its checks in use: the agent's report of the self-test, and the health check's output."""
-
-    test: dict[str, Any]
-    health: str | None
-
-
 def commit(
     connection: Connection,
     model: str,
@@ -37,12 +28,10 @@ def commit(
     health: HealthCheck | None = None,
     returning: bool = False,
     progress: Progress = SILENT,
-) -> Confirmed:
-    """Switch to a release on the board, and confirm it; the lock is held.
+) -> tuple[dict[str, Any], str | None]:
+    """Switch to a release on the board, and confirm it; the lock is held, and `check` raises if it was lost.
 
-    Args:
-        check: raises if the lock was lost.
-        returning: this is a rollback.
+    Returns the agent's report of the self-test, and the health check's output. `returning` says that it is a rollback.
     """
     stock = steps.inventory(connection, model)
     record = stock.record
@@ -69,24 +58,21 @@ def commit(
         if not connection.alive:
             raise _unconfirmed(error, model, identity) from error
         raise _gone_back(connection, model, identity, back, reason, error) from error
-    return Confirmed(test, printed)
+    return test, printed
 
 
 def _gone_back(
     connection: Connection, model: str, identity: str, back: str | None, reason: str, error: EdgedeployError
 ) -> EdgedeployError:
     """Go back, and return the error that reports it."""
+    now = f"the board went back to {back}" if back else "nothing was in use before, so nothing of this model is now"
     try:
-        if back != identity:
+        if back == identity:
+            now = "it was in use before and still is"
+        else:
             steps.go_back(connection, model, back)
     except EdgedeployError as second:
         return _unconfirmed(second, model, identity)
-    if back is None:
-        now = "nothing was in use before, so nothing of this model is now"
-    elif back == identity:
-        now = "it was in use before and still is"
-    else:
-        now = f"the board went back to {back}"
     unwritten = ""
     try:
         steps.write_record(connection, model, Entry.now(Event.FAILED, identity, reason))
@@ -108,7 +94,7 @@ def _unconfirmed(error: EdgedeployError, model: str, identity: str) -> Edgedeplo
 
 def activate(
     connection: Connection, model: str, identity: str, check: Check, *, returning: bool = False, **options: Any
-) -> Confirmed:
+) -> None:
     """Switch to a release on the board after a self-test; the lock is held. Options are `commit`'s."""
     present = steps.inventory(connection, model).releases
     if identity not in present:
@@ -118,7 +104,7 @@ def activate(
             hints=["list them with `edgedeploy releases list`"],
         )
     steps.self_test(connection, model, f"{RELEASES}/{model}/{identity}")
-    return commit(connection, model, identity, check, returning=returning, **options)
+    commit(connection, model, identity, check, returning=returning, **options)
 
 
 def previous(connection: Connection, model: str) -> str:
