@@ -1,7 +1,6 @@
-"""Build the agent and the library for users' own programs (`library.py`), and cache them.
+"""Build the agent, libraries for users' own programs (`library.py`), and TVM's OpenCL runtime for Python.
 
-Object files and products are cached under hashes of everything they depend on. The OpenCL part is also built as a
-library that TVM in Python loads.
+Object files and products are cached under hashes of everything they depend on.
 """
 
 from __future__ import annotations
@@ -58,10 +57,8 @@ _AGENTS, _OBJECTS = FolderCache("agents"), FolderCache("agents/objects")
 class Product:
     """A file to build from TVM's runtime and the agent's own sources.
 
-    Attributes:
-        name: the file's; a static library's ends in `.a`.
-        link_flags: the linker's; for a static library, they merge its objects into one.
-        units: names of the recipe's units to link; all if None.
+    The name of a static library ends in `.a`, and its `link_flags` merge its objects into one. `units` are the names of
+    the recipe's units to link; all if None.
     """
 
     name: str
@@ -99,9 +96,10 @@ class _Job:
 
 def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT) -> Agent:
     """The agent for a board's triple: shipped with edgedeploy, from the cache, or built."""
-    came = _shipped_agent(board) if toolchain == DEFAULT_TOOLCHAIN else None
+    if toolchain == DEFAULT_TOOLCHAIN and (came := _shipped_agent(board)):
+        return came
     note = None if shipped.there_are() else _IN_THE_WHEEL
-    return came or build_product(_agent(board), board, toolchain, progress, note)
+    return build_product(_agent(board), board, toolchain, progress, note)
 
 
 def built_agent(board: Board) -> Agent | None:

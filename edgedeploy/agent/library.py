@@ -7,12 +7,10 @@ bytes. The format is the "Binary distribution format" of the Python Packaging Us
 from __future__ import annotations
 
 import hashlib
+import io
 import re
-import shutil
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -76,45 +74,34 @@ def shared_library(board: Board, progress: Progress = SILENT) -> Path:
     return _built(LIBRARY_NAME, link_flags, board, progress)
 
 
-def _static_library(board: Board, progress: Progress) -> Path:
-    """The static library; programs with it are linked with zig's C++ library."""
-    return _built(STATIC_NAME, load_recipe().library.merge_flags, board, progress)
-
-
 def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> list[Path]:
     """Write headers, libraries, files for CMake and pkg-config, and the Python package for a board's triple.
 
-    Args:
-        folder: created if it is missing. Files of an earlier call are replaced; a folder with anything else is refused.
-
-    Returns:
-        The files, relative to the folder; no wheel if Python has no name for the architecture.
+    The folder is created if it is missing. Files of an earlier call are replaced; a folder with anything else is
+    refused. Returns the files, relative to the folder, without a wheel if Python has no name for the architecture.
     """
-
-    def text(content: str) -> Callable[[Path], object]:
-        return lambda path: path.write_text(content, encoding="utf-8")
-
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / "include" / _HEADERS[0]).is_file():
             why, hints = "it holds something else", ["name a new folder, or an empty one"]
             raise OutputError(f"the library is not written to {folder}", why=why, hints=hints)
         with filling(folder):  # before the long work: an unwritable folder should not cost it
-            shared, static = shared_library(board, progress), _static_library(board, progress)
-        files: dict[Path, Callable[[Path], object]] = {
-            **{Path("include", name): partial(shutil.copyfile, library_folder() / name) for name in _HEADERS},
-            Path("lib", LIBRARY_NAME): partial(shutil.copyfile, shared),
-            Path("lib", STATIC_NAME): partial(shutil.copyfile, static),
-            Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): text(_CMAKE),
-            Path("lib", "pkgconfig", "edgedeploy.pc"): text(_PKG_CONFIG),
+            shared = shared_library(board, progress).read_bytes()
+            static = _built(STATIC_NAME, load_recipe().library.merge_flags, board, progress).read_bytes()
+        files = {
+            **{Path("include", name): (library_folder() / name).read_bytes() for name in _HEADERS},
+            Path("lib", LIBRARY_NAME): shared,
+            Path("lib", STATIC_NAME): static,
+            Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): _CMAKE.encode(),
+            Path("lib", "pkgconfig", "edgedeploy.pc"): _PKG_CONFIG.encode(),
         }
         if machine := architecture_of(board.triple).python:
             platform = platform_tag(machine, oldest_glibc(board))
-            files[Path(f"{_PACKAGE}-{__version__}-py3-none-{platform}.whl")] = partial(_write_wheel, shared, platform)
+            files[Path(f"{_PACKAGE}-{__version__}-py3-none-{platform}.whl")] = _wheel(shared, platform)
         for wheel in folder.glob(f"{_PACKAGE}-*.whl"):  # of another version, or for another board
             wheel.unlink()
-        for name, write in files.items():
+        for name, content in files.items():
             with replacing(folder / name) as temporary:
-                write(temporary)
+                temporary.write_bytes(content)
         link = Path("lib", LIBRARY_NAME.removesuffix(".1"))  # what linkers look for
         (folder / link).unlink(missing_ok=True)
         (folder / link).symlink_to(LIBRARY_NAME)
@@ -134,11 +121,11 @@ def platform_tag(machine: str, glibc: str) -> str:
     return f"manylinux_{glibc.replace('.', '_')}_{machine}"
 
 
-def _write_wheel(library: Path, platform: str, target: Path) -> None:
+def _wheel(library: bytes, platform: str) -> bytes:
     information = f"{_PACKAGE}-{__version__}.dist-info"
     contents = {
         f"{_PACKAGE}/__init__.py": Path(edgedeploy_runtime.__file__).read_bytes(),
-        f"{_PACKAGE}/{LIBRARY_NAME}": library.read_bytes(),
+        f"{_PACKAGE}/{LIBRARY_NAME}": library,
         f"{_PACKAGE}/py.typed": b"",
         f"{information}/METADATA": _lines(
             "Metadata-Version: 2.1",
@@ -160,12 +147,14 @@ def _write_wheel(library: Path, platform: str, target: Path) -> None:
     digests = {name: urlsafe_b64encode(hashlib.sha256(each).digest()) for name, each in contents.items()}
     rows = [f"{name},sha256={digests[name].decode().rstrip('=')},{len(each)}" for name, each in contents.items()]
     contents[record] = _lines(*rows, f"{record},,")
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             member = zipfile.ZipInfo(name)  # dated 1980, so that wheels are reproducible
             member.compress_type = zipfile.ZIP_DEFLATED
             member.external_attr = 0o644 << 16
             archive.writestr(member, content)
+    return wheel.getvalue()
 
 
 def _lines(*lines: str) -> bytes:

@@ -17,12 +17,9 @@ RECIPE_NAME = "recipe.yaml"
 
 
 class Unit(Record):
-    """Sources of one of TVM's packages that are compiled as one translation unit.
+    """Sources of a Python package of TVM that are compiled as one translation unit.
 
-    Attributes:
-        package: the Python package whose wheel carries the sources.
-        flags: compiler flags, in addition to the recipe's.
-        sources: paths relative to the package's source folder.
+    Paths are relative to the package's source folder, flags in addition to the recipe's.
     """
 
     name: str
@@ -34,10 +31,8 @@ class Unit(Record):
 class LibraryRecipe(Record):
     """What the library for users' own programs takes from the agent, and how it is linked.
 
-    Attributes:
-        sources: the agent's own, in addition to those in the library's folder.
-        link_flags: the shared library's, in addition to the list of its symbols.
-        merge_flags: link the static library's objects into one.
+    `sources` are the agent's own, `link_flags` the shared library's; `merge_flags` link the static library's objects
+    into one.
     """
 
     sources: list[str]
@@ -47,13 +42,7 @@ class LibraryRecipe(Record):
 
 
 class Recipe(Record):
-    """How TVM's sources and the agent's own are compiled and linked.
-
-    Attributes:
-        own_flags: compiler flags for the agent's own sources.
-        link_flags: an executable's.
-        opencl_link_flags: those of TVM's OpenCL runtime for Python.
-    """
+    """How TVM's sources and the agent's own are compiled and linked; `link_flags` are an executable's."""
 
     flags: list[str]
     own_flags: list[str]

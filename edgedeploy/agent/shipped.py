@@ -1,6 +1,6 @@
 """Agents that edgedeploy's wheel carries, so that pushing a package needs no compiler.
 
-They are in one folder, with a list of what each was built from. One is used only if a build now would be the same.
+A list says what each was built from. One is used only if a build now would be the same.
 """
 
 from __future__ import annotations

@@ -25,13 +25,7 @@ _KIND = re.compile(rf"\b({'|'.join(DeviceError.kinds())}): ")
 
 
 def failure(code: int, what: str, message: str) -> EdgedeployError:
-    """The error for an agent that failed.
-
-    Args:
-        code: its exit code, or the one in its reply.
-        what: the error's message.
-        message: the agent's messages; each line may begin with its name.
-    """
+    """The error `what` for an agent that failed with an exit code, or a reply with one, and messages."""
     message = "\n".join(line.removeprefix("agent: ") for line in message.splitlines() if line.strip())
     if code == DEVICE:
         return device_failure(what, message) or DeviceError(what, why=message)

@@ -63,7 +63,6 @@ class Entry:
     """A line of a file of known hosts.
 
     Attributes:
-        line: from 1.
         names: the hosts: patterns, or one hashed name.
         type: of the key, such as `ssh-ed25519`.
         blob: the public key in SSH's wire format.
@@ -157,11 +156,9 @@ class HostKeys:
     """The known host keys of one host, and the check of the key that it shows."""
 
     def __init__(self, settings: Settings, *, record: Path | None, strict: bool, progress: Progress) -> None:
-        """Read the files.
+        """Read the files of known hosts, which are never written.
 
-        Args:
-            settings: the host, and its files of known hosts, which are never written.
-            record: where an unknown key is recorded; trusted like the other files. None refuses unknown keys.
+        An unknown key is recorded in another file, `record`, which is trusted like them; None refuses unknown keys.
         """
         self.name = settings.alias or name_of(settings.host, settings.port)
         self._host = settings.alias or settings.host
@@ -290,11 +287,7 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
     """Why a host certificate is not valid for a host; None if it is.
 
     Stricter than OpenSSH in one point: a certificate without names, which some versions take for any host, is invalid.
-
-    Args:
-        blob: the certificate, in SSH's wire format.
-        host: the requested name or alias, without a port.
-        authorities: the public keys of the authorities that are trusted for this host.
+    The host is the requested name or alias, without a port; keys and certificate are in SSH's wire format.
     """
     certificate = _certificate(blob)
     if certificate is None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.address import Address
@@ -107,17 +108,17 @@ def _resolved(host: str, user: str | None, port: int | None, jump: str = "") -> 
     options = [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), *(["-J", jump] if jump else [])]
     command = ["ssh", "-T", "-G", *options, "--", host]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False)
+        done = capture(command, timeout_s=_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BoardConnectionError(f"OpenSSH does not state how {host} is reached", why=str(error)) from error
     if done.returncode != 0:
         raise BoardConnectionError(
             f"OpenSSH refuses to state how {host} is reached",
-            why="\n".join(done.stderr.decode(errors="replace").splitlines()) or f"it ended with {done.returncode}",
+            why=done.stderr.rstrip("\n") or f"it ended with {done.returncode}",
             hints=[f"correct ~/.ssh/config until `ssh -G {host}` prints settings"],
         )
     values: dict[str, list[str]] = {}
-    for line in done.stdout.decode(errors="replace").splitlines():
+    for line in done.stdout.splitlines():
         name, _, value = line.partition(" ")
         values.setdefault(name, []).append(value)
     return _settings(host, values)

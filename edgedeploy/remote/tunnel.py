@@ -32,10 +32,8 @@ End = socket.socket | paramiko.Channel
 def forward(connection: Connection, port_on_board: Callable[[], int], port: int = 0) -> Iterator[int]:
     """A port of this machine's loopback interface that leads to one of the board's, while the block runs.
 
-    Args:
-        port_on_board: gives the port on the board; called for each connection, in its own thread, so that the tunnel
-            can exist before the port is known.
-        port: the port here if it is free, otherwise any; 0 for any.
+    It is `port` if that is free, else any. `port_on_board` is called for each connection, in its own thread: the tunnel
+    can exist before the port is known.
     """
     with contextlib.suppress(ConnectionRefusedError):
         connection.reach(_UNUSED_PORT).close()

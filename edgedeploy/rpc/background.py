@@ -28,12 +28,9 @@ _LOG_CHARACTERS = 500
 
 
 class Part(Record):
-    """A tracker, or the servers of a command.
+    """A tracker, or the servers of a command for the boards of a profile at some hosts.
 
-    Attributes:
-        addresses: HOST:PORT where it listens, for each board.
-        board, hosts: the profile and the addresses of the servers' boards.
-        tracker: HOST:PORT where the servers are registered.
+    It listens at `addresses`, HOST:PORT each; servers are registered with the `tracker`.
     """
 
     name: str

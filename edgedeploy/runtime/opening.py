@@ -28,7 +28,6 @@ class Place:
     Attributes:
         host: the board's address if it is not the profile's; `local` for this machine.
         virtual: use the profile's virtual board; the user's setting if None.
-        strict: refuse unknown host keys.
     """
 
     board: ResolvedBoard
@@ -73,11 +72,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Opened:
-    """A package that is ready to run.
+    """A package that is ready to run, on a board with facts or on this machine.
 
-    Attributes:
-        facts: the board's; None for this machine.
-        agent_memory: gives the memory that the agent takes on the board now, in bytes; None for this machine.
+    `agent_memory` gives the memory that the board's agent takes now, in bytes.
     """
 
     runner: Runner

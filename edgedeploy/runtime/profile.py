@@ -64,11 +64,9 @@ class FunctionProfile:
 def profiled(
     times: Mapping[str, Sequence[float]], work: Sequence[FunctionWork], board: Board, threads: int
 ) -> list[FunctionProfile]:
-    """The functions by their time, the longest first.
+    """The functions by their time, the longest first, from `Runner.function_times` on a board.
 
-    Args:
-        times: by name, the time of each function in each inference in ms, from `Runner.function_times`.
-        board: where they ran. Its profile gives the peak: multiply-adds per cycle, at the clock of its `core_model`.
+    Its profile gives the peak: multiply-adds per cycle, at the clock of its `core_model`.
     """
     known = {_stem(each.function): each for each in work}
     sums: dict[str, float] = defaultdict(float)
@@ -98,8 +96,7 @@ def _by_time(functions: Sequence[FunctionProfile]) -> list[FunctionProfile]:
 def profile_table(functions: Sequence[FunctionProfile], most: int | None = None) -> list[list[str]]:
     """The cells of a table with a line for each function, titles first, without empty columns.
 
-    Args:
-        most: how many have a line of their own, the others share one; None for all.
+    Only the first `most` have a line of their own, the others share one; None for all.
     """
 
     def cell(value: float | None, form: str) -> str:

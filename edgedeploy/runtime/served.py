@@ -56,12 +56,9 @@ class ServedSession(Closing):
     """A `Runner` through an agent; a context manager. Derived classes start the agent."""
 
     def __init__(self, agent: str, program: Program, tails: Sequence[Tail | None] = ()) -> None:
-        """Wait until a started agent has loaded its package.
+        """Wait until a started agent, called `agent` in messages, has loaded its package.
 
-        Args:
-            agent: its name in messages.
-            program: the agent.
-            tails: for each entry of the package, the part that runs here after the agent's; outputs are the tail's.
+        `tails` are, for each entry of the package, the part that runs here after the agent's; outputs are the tail's.
         """
         self._agent, self._program = agent, program
         try:
@@ -89,8 +86,7 @@ class ServedSession(Closing):
             raise self._broken(f"it has {len(self._entries)} entries, the package has {len(self._tails)}")
         self._enter(0)
         self.threads = int(hello["threads"])
-        # The name of the device that runs the network; None for the processor.
-        self.device_name: str | None = hello.get("device")
+        self.device_name: str | None = hello.get("device")  # None for the processor
 
     def _enter(self, place: int) -> None:
         """Become the session of one entry of the package."""
@@ -153,9 +149,9 @@ class ServedSession(Closing):
 
     def _ask(self, request: dict[str, Any], content: bytes = b"") -> dict[str, Any]:
         entry = {"entry": self._entry} if self._entry else {}
-        line = json.dumps({**request, **entry, "bytes": len(content)}) + "\n"
+        line = json.dumps({**request, **entry, "bytes": len(content)})
         try:
-            self._program.send(line.encode() + content)
+            self._program.send(f"{line}\n".encode() + content)
         except OSError as error:
             raise self._ended() from error
         reply = self._reply()
@@ -196,13 +192,7 @@ class RemoteSession(ServedSession):
     def __init__(
         self, connection: Connection, folder: str, threads: int | None = None, tails: Sequence[Tail | None] = ()
     ) -> None:
-        """Load a release.
-
-        Args:
-            folder: the release, relative to the home folder.
-            threads: the package's default if None.
-            tails: as for `ServedSession`.
-        """
+        """Load a release in a folder, relative to the home folder; `threads` is the package's default if None."""
         program = RemoteProgram(connection, _SERVE, folder, *_options(threads), timeout_s=_REPLY_S)
         super().__init__(f"the agent on {connection.address}", program, tails)
 

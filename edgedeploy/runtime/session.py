@@ -45,14 +45,13 @@ class Session:
         tails: Sequence[Tail | None] = (),
         name: str | Path = "the package",
     ) -> None:
-        """Load the library of a package.
+        """Load the library of a package, called `name` in messages.
 
         Args:
             library: the content of its shared library.
             threads: the manifest's if None.
             weights: the arrays that the library transforms at load, in the manifest's order.
             tails: for each entry of the manifest, the part after the library's; outputs are the tail's.
-            name: for messages.
         """
         import tvm
 
@@ -111,8 +110,6 @@ class Session:
         return self._of_entry(fitting_entry(tensors, [entry.inputs for entry in self._whole.entries]))
 
     def _of_entry(self, place: int) -> Session:
-        if len(self._whole.entries) == 1:
-            return self
         session = copy(self)
         session._enter(place)
         session._owner = self._owner or self  # the threads end with the owner

@@ -49,11 +49,8 @@ def inferences(
 ) -> list[dict[str, np.ndarray]]:
     """The tensors for each inference; the first one also gets the states, zeros by default.
 
-    Args:
-        tensors: by input name. One with an additional first axis has a value for each inference.
-        inputs: the network's.
-        states: later inferences take them from the one before.
-        steps: how many inferences; None for the number of values, or one.
+    A tensor with an additional first axis has a value for each inference. `steps` is their number; None for the number
+    of values, or one. Later inferences take the states from the one before.
     """
     axes = {spec.name: len(spec.shape) for spec in inputs if spec.name not in states}
     series = {name: array for name, array in tensors.items() if name in axes and array.ndim == axes[name] + 1}

@@ -44,11 +44,9 @@ class L3(L2):
 
 
 class Memory(Costs):
-    """The memory behind all caches.
+    """The memory behind all caches; `gb_per_s` is the bandwidth of all cores together, reads and writes.
 
-    Attributes:
-        written_back: the cost of a line that is written back from the caches.
-        gb_per_s: the bandwidth of all cores together, reads and writes, in gigabytes per second.
+    `written_back` is the cost of a line that is written back from the caches.
     """
 
     written_back: Cycles

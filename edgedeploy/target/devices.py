@@ -57,11 +57,9 @@ class Device(Record):
         return host
 
     def found(self, probed: Sequence[Any] | None, registers: int) -> Device:
-        """This entry with open fields filled in by the device itself.
+        """This entry with open fields filled in by the device itself, on a board whose CPU has `registers` for vectors.
 
-        Args:
-            probed: the `facts.Facts` of boards of the profile, the latest first; None to ask a device of this machine.
-            registers: the number of vector registers of the board's CPU.
+        `probed` are the `facts.Facts` of the profile's boards, the latest first; None to ask a device of this machine.
         """
         return self
 

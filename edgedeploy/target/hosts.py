@@ -56,12 +56,9 @@ def host_features() -> list[str]:
 
 
 def missing_features(cpu: str, features: Iterable[str], flags: Iterable[str] = ()) -> set[str]:
-    """The features, as in /proc/cpuinfo, that code relies on and a machine lacks; empty if too little is known.
+    """The features that code relies on and a machine lacks, as in /proc/cpuinfo; empty if too little is known.
 
-    Args:
-        cpu: what the code was generated for, by LLVM's name.
-        features: the machine's, as in /proc/cpuinfo.
-        flags: LLVM's feature flags beyond the CPU's own; flags that begin with `+` count.
+    `cpu` is LLVM's name of what the code was generated for, `flags` are LLVM's beyond the CPU's own (`+neon`).
     """
     present = set(features)
     needed: set[str] = set()

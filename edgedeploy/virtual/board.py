@@ -44,13 +44,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class VirtualBoard(Record):
-    """A virtual board that was started.
-
-    Attributes:
-        board: the name of its profile.
-        emulated: qemu runs its programs.
-        user, port: for the login, at 127.0.0.1.
-    """
+    """A virtual board that was started for a profile (`board`); users log in at a port of 127.0.0.1."""
 
     name: str
     board: str
@@ -93,7 +87,7 @@ def up(
     Args:
         name: the virtual board's; the profile's if None.
         suite: of Debian; the default of the board's architecture if None.
-        disk_mib: the size of its disk, in MiB of memory.
+        disk_mib: the size of its disk, in memory.
         packages: additional Debian packages; ignored for a board that runs already.
         systemd: start systemd, with services and users' sessions, instead of only sshd.
     """
@@ -104,8 +98,7 @@ def up(
     require_means()
     emulation = emulation_of(board)
     with _claimed(name), _umask(0o022):
-        running = find(name)
-        if running:
+        if running := find(name):
             _require_same(running, label, suite, systemd=systemd)
             return running
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
@@ -116,7 +109,8 @@ def up(
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
-                port = _free_port()
+                with socket.create_server((HOST, 0)) as listener:
+                    port = listener.getsockname()[1]
                 environment = board.device.environment if board.device else {}
                 _prepare(folder, emulation, suite, user, port, environment, systemd=systemd)
                 # Drivers that use the processor as the device ask the kernel about it.
@@ -254,12 +248,6 @@ def _require_same(virtual: VirtualBoard, label: str, suite: str | None, *, syste
     if differs:
         hints = [f"edgedeploy virtual down {virtual.name}", "give the new one another --name"]
         raise VirtualBoardError(f"a virtual board {virtual.name!r} runs {differs}", hints=hints)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])
 
 
 def _prepare(

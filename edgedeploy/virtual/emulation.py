@@ -31,10 +31,9 @@ _WITHOUT = "use --board local: the network then runs in this process"
 
 @dataclass(frozen=True)
 class Emulation:
-    """How a board's programs run here.
+    """How a board's programs run here, in a Debian of an architecture and by default of a `suite`.
 
     Attributes:
-        suite: the default Debian of virtual boards.
         qemu: qemu's name of the architecture; None if this machine runs the programs itself.
         cpu: the core that qemu emulates; None without qemu, or if this qemu does not know the core.
         cpuinfo: the board's /proc/cpuinfo; None without qemu.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -110,11 +110,9 @@ LIST_S = 12
 _PROGRAMS, _NAME = FolderCache("opencl-devices"), "devices"
 
 
-@contextmanager
-def listing_source() -> Iterator[Path]:
+def listing_source() -> AbstractContextManager[Path]:
     """The path of `listing.c`."""
-    with resources.as_file(resources.files("edgedeploy.target.opencl") / "listing.c") as path:
-        yield path
+    return resources.as_file(resources.files("edgedeploy.target.opencl") / "listing.c")
 
 
 @cache
