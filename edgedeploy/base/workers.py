@@ -90,8 +90,8 @@ class Worker(Closing):
             self._end()
             raise
 
-    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-        """The result of a function of a module, with arguments that can be pickled."""
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float | None) -> Any:
+        """The result of a function of a module, with arguments that can be pickled; None waits forever."""
         self._send(function, arguments)
         return self._receive(timeout_s)[1]
 
@@ -124,7 +124,7 @@ class Worker(Closing):
         except OSError as error:
             raise self._crashed() from error
 
-    def _receive(self, timeout_s: float) -> tuple[str, Any]:
+    def _receive(self, timeout_s: float | None) -> tuple[str, Any]:
         connection = self._open()
         try:
             if not connection.poll(timeout_s):

@@ -1,12 +1,7 @@
 """TVM's RPC tracker, which hands free devices to clients: start one, list its devices, request a device.
 
-The tracker itself is TVM's (`tvm/rpc/tracker.py`) in a process of ours. Requests go over a socket of our own, with a
-deadline: TVM's client waits forever.
-
-    python -m edgedeploy.rpc.tracker HOST PORT
-
-is that process. It prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "...", "hints": [...]}`,
-and ends when its standard input does, so it never outlives the process that started it.
+The tracker itself is TVM's (`tvm/rpc/tracker.py`), in a worker. Requests go over a socket of our own, with a deadline:
+TVM's client waits forever.
 """
 
 from __future__ import annotations
@@ -15,21 +10,21 @@ import asyncio
 import contextlib
 import errno
 import json
-import os
 import re
 import secrets
 import socket
 import struct
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
 from edgedeploy.remote import LOOPBACK
 
@@ -41,7 +36,6 @@ _MOST_BYTES = 1 << 24
 
 # A first import of TVM from a slow disk takes half a minute.
 _START_S = 300
-_END_S = 5
 # A tracker that ends is started again, the first time at once, then after longer and longer pauses, until one holds.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _HOLDS_S = 60
@@ -88,41 +82,44 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
     The process ends with this one, however that ends. If the tracker ends by itself it is started again at the same
     port, and servers register again.
     """
-    process, endpoint = _start(Endpoint(host, port))
-    done = threading.Event()
-    lock = threading.Lock()
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        log = Path(folder, "log.txt")
+        worker, endpoint = _start(Endpoint(host, port), log)
+        done = threading.Event()
+        lock = threading.Lock()
 
-    def watch() -> None:
-        nonlocal process
-        pause_s, began = 0.0, time.monotonic()
-        while True:
-            process.wait()
-            if time.monotonic() - began > _HOLDS_S:
-                pause_s = 0.0
-            if done.wait(pause_s):
-                return
-            pause_s, began = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S), time.monotonic()
-            _end(process)
-            progress.note(f"the tracker at {endpoint} ended; it is started again")
-            try:
-                started, _ = _start(endpoint)
-            except RpcError as error:
-                progress.note(error.cause)
-                continue
+        def watch() -> None:
+            nonlocal worker
+            pause_s, began = 0.0, time.monotonic()
+            while True:
+                with contextlib.suppress(WorkerError):
+                    worker.call(_serve, timeout_s=None)
+                if time.monotonic() - began > _HOLDS_S:
+                    pause_s = 0.0
+                if done.wait(pause_s):
+                    return
+                pause_s, began = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S), time.monotonic()
+                worker.close()
+                progress.note(f"the tracker at {endpoint} ended; it is started again")
+                try:
+                    started, _ = _start(endpoint, log)
+                except RpcError as error:
+                    progress.note(error.cause)
+                    continue
+                with lock:
+                    worker = started
+                    if done.is_set():
+                        worker.close()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield endpoint
+        finally:
+            done.set()
             with lock:
-                process = started
-                if done.is_set():
-                    _end(process)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield endpoint
-    finally:
-        done.set()
-        with lock:
-            _end(process)
-        thread.join(_START_S)
+                worker.close()
+            thread.join(_START_S)
 
 
 def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
@@ -175,33 +172,17 @@ def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, s
         raise _strange(endpoint) from error
 
 
-def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
-    """Start a tracker's process, and wait until it listens."""
-    command = [sys.executable, "-m", "edgedeploy.rpc.tracker", wanted.host, str(wanted.port)]
-    # In its own session, so that Ctrl-C in a terminal does not reach it.
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
-    assert process.stdout is not None
-    watchdog = threading.Timer(_START_S, process.kill)
-    watchdog.start()
+def _start(wanted: Endpoint, log: Path) -> tuple[Worker, Endpoint]:
+    worker = Worker(partial(_listen, wanted), log, restarts=False)
     try:
-        line = process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"it did not start within {_START_S} s, or was ended"}
-        if "port" in answer:
-            return process, Endpoint(wanted.host, int(answer["port"]))
-        raise RpcError(f"the tracker does not start at {wanted}", why=answer["error"], hints=answer.get("hints", []))
+        return worker, Endpoint(wanted.host, worker.start(_START_S))
+    except WorkerError as error:
+        if isinstance(error.__cause__, RpcError):
+            raise error.__cause__ from None
+        raise RpcError(f"the tracker does not start at {wanted}", why=str(error)) from error
     except BaseException:
-        _end(process)
+        worker.close()
         raise
-    finally:
-        watchdog.cancel()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a tracker by ending its input."""
-    end_child(process, _END_S)
-    if process.stdout:
-        process.stdout.close()
 
 
 def _ask(endpoint: Endpoint, message: Sequence[Any], timeout_s: float, nothing: str | None = None) -> Any:
@@ -276,26 +257,34 @@ def _no_device(endpoint: Endpoint, key: str, keys: Sequence[str]) -> RpcError:
     )
 
 
-def _serve(host: str, port: int) -> None:
-    """Run TVM's tracker in this process until standard input ends."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+# In a worker: TVM's tracker.
+_tracker: Any = None
+
+
+def _listen(wanted: Endpoint) -> int:
+    """In a worker: have TVM's tracker listen; returns its port."""
+    global _tracker
     try:
         from tvm.rpc.tracker import TrackerServerHandler
 
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        place = (wanted.host, wanted.port)
+        family, *_, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=128)
         # Connections inherit this. TVM writes an answer in two parts, and the second would wait for the client's kernel
         # to acknowledge the first: 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (ImportError, OSError, RuntimeError) as error:
-        cause = getattr(error, "strerror", None) or str(error)
-        print(json.dumps({"error": cause, "hints": [_remedy(error)]}), flush=True)
-        return
+        why = getattr(error, "strerror", None) or str(error)
+        raise RpcError(f"the tracker does not start at {wanted}", why=why, hints=[_remedy(error)]) from error
     asyncio.set_event_loop(asyncio.new_event_loop())
     # Everyone who knows the second argument can end the tracker.
-    handler = TrackerServerHandler(listener, secrets.token_hex(16))
-    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
-    handler.run()
+    _tracker = TrackerServerHandler(listener, secrets.token_hex(16))
+    return int(listener.getsockname()[1])
+
+
+def _serve() -> None:
+    """In a worker that listens: run until its process ends."""
+    _tracker.run()
 
 
 def _remedy(error: Exception) -> str:
@@ -304,13 +293,3 @@ def _remedy(error: Exception) -> str:
     if isinstance(error, OSError):
         return "choose another port; 0 takes any that is free"
     return "pip install 'edgedeploy[tune]'"
-
-
-def _end_with_input() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))

@@ -241,9 +241,11 @@ def kill_agent(virtual: VirtualBoard, run: Run) -> None:
 def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
     killed = 0
     for process in of_run(run):
-        if holds(process, "edgedeploy.rpc.tracker"):
-            process.kill()
-            killed += 1
+        with suppress(psutil.Error):
+            listens = any(each.status == psutil.CONN_LISTEN for each in process.net_connections())
+            if listens and holds(process, "spawn_main"):  # a worker; agents listen, too
+                process.kill()
+                killed += 1
     return killed
 
 
