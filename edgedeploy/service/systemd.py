@@ -52,7 +52,6 @@ class Choices:
     camera: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that systemd does not understand."""
         if self.memory_max and not re.fullmatch(r"[1-9]\d{0,14}[KMG]?|[1-9]\d?%|100%", self.memory_max):
             raise InputError(f"invalid memory limit {self.memory_max!r}", hints=["write it as 256M, 1G or 50%"])
         if self.cpu_quota and not re.fullmatch(r"[1-9]\d{0,4}%", self.cpu_quota):
@@ -64,34 +63,21 @@ class Choices:
             )
 
 
-@dataclass(frozen=True)
-class Host:
-    """The board of a unit: the home folder of the user who owns the releases, and its version of systemd.
-
-    `user` is that user, for a system unit; None for a user unit.
-    """
-
-    home: str
-    user: str | None
-    systemd: int
-    has_device: bool = False
-
-    @property
-    def backs_off(self) -> bool:
-        """Whether systemd can let the waits between restarts grow."""
-        return self.systemd >= _STEPS_SINCE
-
-
 def unit_name(model: str) -> str:
     """The unit's name without `.service`."""
     return f"edgedeploy-{model}"
 
 
-def unit_text(model: str, choices: Choices, host: Host) -> str:
-    """The unit's file."""
-    if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", host.home):
+def unit_text(
+    model: str, choices: Choices, home: str, user: str | None, systemd: int, *, has_device: bool = False
+) -> str:
+    """The unit's file for releases in a user's home folder, and a version of systemd.
+
+    The user is named in a system unit alone. `has_device` says that networks run on a device with files in /dev.
+    """
+    if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", home):
         raise InputError(
-            f"the home folder {host.home!r} cannot be written into a unit",
+            f"the home folder {home!r} cannot be written into a unit",
             why="its name has other characters than letters, digits and ._/@+-",
         )
     return fill_template(
@@ -100,10 +86,12 @@ def unit_text(model: str, choices: Choices, host: Host) -> str:
         model=model,
         name=unit_name(model),
         base=BASE,
-        backs_off=host.backs_off,
-        first_s=_FIRST_S if host.backs_off else 5,
+        home=home,
+        user=user,
+        has_device=has_device,
+        backs_off=systemd >= _STEPS_SINCE,
+        first_s=_FIRST_S if systemd >= _STEPS_SINCE else 5,
         last_s=_LAST_S,
-        **asdict(host),
         **asdict(choices),
     )
 
@@ -134,19 +122,15 @@ class Service:
     as_system: bool = False
 
     def install(self, choices: Choices, *, has_device: bool = False) -> Installed:
-        """Write the unit of a model with a release in use, enable it, and start or restart it.
-
-        `has_device` says that networks run on a device with files in /dev.
-        """
+        """Write the unit of a model with a release in use, enable it, and start or restart it."""
         asked = self._step("ask")
         if asked.code != 0:
             raise self._refused(asked)
         home, user, version = asked.text.splitlines()
         found = re.match(r"systemd (\d+)", version)
-        host = Host(home, user if self.as_system else None, int(found[1]) if found else 0, has_device)
-        name = unit_name(self.model)
-        content = [unit_text(self.model, choices, host).encode()]
-        done = self._step("install", choices.camera or "", content=content, timeout_s=_START_S)
+        systemd, owner = int(found[1]) if found else 0, user if self.as_system else None
+        name, text = unit_name(self.model), unit_text(self.model, choices, home, owner, systemd, has_device=has_device)
+        done = self._step("install", choices.camera or "", content=[text.encode()], timeout_s=_START_S)
         if done.code != 0:
             reason = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
             raise ServiceError(
@@ -156,7 +140,7 @@ class Service:
             )
         lingers = "no-linger" not in done.text.split()
         socket = f"{'/run' if self.as_system else '$XDG_RUNTIME_DIR'}/{name}/socket"
-        return Installed(f"{name}.service", socket, lingers, host.backs_off)
+        return Installed(f"{name}.service", socket, lingers, systemd >= _STEPS_SINCE)
 
     def control(self, verb: Literal["start", "stop", "uninstall"]) -> None:
         """Start or stop it; or stop it, and remove its unit and its log, but no releases."""

@@ -24,7 +24,7 @@ from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, eve
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
 from edgedeploy.remote.place import Place
-from edgedeploy.service.systemd import LOGS, Choices, Host, Service, unit_text
+from edgedeploy.service.systemd import LOGS, Choices, Service, unit_text
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ class TestUnit:
         agent.write_text("#!/bin/sh\n")
         agent.chmod(0o755)
         unit = tmp_path / "edgedeploy-digits.service"
-        unit.write_text(unit_text("digits", choices, Host(str(tmp_path), user, systemd)))
+        unit.write_text(unit_text("digits", choices, str(tmp_path), user, systemd))
         command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
         said = [line for line in done.stderr.splitlines() if "edgedeploy-digits" in line]
@@ -194,17 +194,17 @@ class TestUnit:
         assert said == []
 
     def test_it_states_the_limits_and_hardens_units_of_the_system(self) -> None:
-        text = unit_text("digits", Choices("256M", "150%", 2, 10), Host("/home/pi", "pi", 254))
+        text = unit_text("digits", Choices("256M", "150%", 2, 10), "/home/pi", "pi", 254)
         for line in ("MemoryMax=256M", "CPUQuota=150%", "WatchdogSec=10", "User=pi", "RestartSteps=5"):
             assert f"\n{line}\n" in text
         assert " --threads 2\n" in text
         assert "\nProtectSystem=strict\n" in text
         assert "SupplementaryGroups" not in text
-        watching = unit_text("digits", Choices(camera="http://cam/a%20b"), Host("/home/pi", "pi", 254))
+        watching = unit_text("digits", Choices(camera="http://cam/a%20b"), "/home/pi", "pi", 254)
         for line in ("SupplementaryGroups=video", "PrivateDevices=no", "PrivateNetwork=no"):
             assert f"\n{line}\n" in watching
         assert " --camera=http://cam/a%%20b\n" in watching
-        own = unit_text("digits", Choices(), Host("/home/pi", None, 252))
+        own = unit_text("digits", Choices(), "/home/pi", None, 252)
         for word in ("MemoryMax", "CPUQuota", "User=", "RestartSteps", "ProtectSystem", "--threads"):
             assert word not in own
 
@@ -224,7 +224,7 @@ class TestUnit:
 
     def test_a_home_that_a_unit_cannot_hold_is_refused(self) -> None:
         with pytest.raises(InputError, match="cannot be written into a unit"):
-            unit_text("digits", Choices(), Host("/home/a b%n", None, 252))
+            unit_text("digits", Choices(), "/home/a b%n", None, 252)
 
 
 def test_a_board_without_systemd_says_so(bench: Bench, board_command: Command) -> None:
