@@ -18,9 +18,9 @@ from typing import Any
 
 from edgedeploy.agent import shipped
 from edgedeploy.agent.recipe import (
+    AGENT,
+    COMPAT,
     Recipe,
-    agent_folder,
-    compat_folder,
     device_sources,
     load_recipe,
     opencl_library_sources,
@@ -34,7 +34,7 @@ from edgedeploy.base.files import digest_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError
 from edgedeploy.target.board import Board, load_board
-from edgedeploy.target.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool, zig_triple
+from edgedeploy.target.toolchain import Driver, archiver, cxx_compiler, run_tool, zig_triple
 from edgedeploy.target.triples import ControlBits, FloatAbi, architecture_of
 from edgedeploy.version import __version__
 
@@ -144,12 +144,12 @@ def build_product(
         target = folder / product.name
         if target.suffix == ".a":
             merged = target.with_suffix(".o")
-            _make(merged, compiler, jobs, product.link_flags, board, progress)
+            _make(merged, compiler, jobs, product.link_flags, progress)
             archive = archiver(board.overridden({"toolchain": toolchain})) or ["ar"]
-            run_tool([*archive, "rcsD", str(target), str(merged)], timeout_s=TOOL_TIMEOUT_S)
+            run_tool([*archive, "rcsD", str(target), str(merged)])
             merged.unlink()
         else:
-            _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], board, progress)
+            _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], progress)
 
     what = f"building {product.name} for {board.triple}"
     _AGENTS.get(built.path.parent.name, make, what, progress, sound=lambda folder: (folder / product.name).is_file())
@@ -158,8 +158,7 @@ def build_product(
 
 def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
     """Build TVM's runtime for OpenCL as a shared library for this machine, next to TVM's own libraries."""
-    board = load_board("local").overridden({"toolchain": "native"})
-    compiler = cxx_compiler(board)
+    compiler = cxx_compiler(load_board("local").overridden({"toolchain": "native"}))
     if "ziglang" in compiler.command:
         raise ToolchainError(
             "the runtime for OpenCL needs this machine's own C++ compiler",
@@ -169,25 +168,20 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
     recipe = load_recipe()
     libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
     jobs = list(_own_jobs(opencl_library_sources(), recipe.flags, ""))
-    _make(target, compiler, lambda _: jobs, [*libraries, *recipe.opencl_link_flags], board, progress)
+    _make(target, compiler, lambda _: jobs, [*libraries, *recipe.opencl_link_flags], progress)
 
 
 def _make(
-    target: Path,
-    compiler: Driver,
-    jobs: Callable[[Path], Iterable[_Job]],
-    link_flags: list[str],
-    board: Board,
-    progress: Progress,
+    target: Path, compiler: Driver, jobs: Callable[[Path], Iterable[_Job]], link_flags: list[str], progress: Progress
 ) -> None:
     """Compile and link; `jobs` takes the folder with TVM's sources."""
     compiler.check(progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
         shutil.copytree(package_folder("tvm") / "src" / "runtime", tree / "src" / "runtime")
-        shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
+        shutil.copytree(COMPAT, tree, dirs_exist_ok=True)
         wanted = list(jobs(tree))
-        with progress.steps(f"compile {target.name} for {board.triple}", len(wanted)) as advance:
+        with progress.steps(f"compile {target.name} for {compiler.triple}", len(wanted)) as advance:
 
             def compiled(job: _Job) -> Path:
                 path = _compile(job, compiler, tree, progress, headers if job.own else None)
@@ -198,8 +192,8 @@ def _make(
                 headers = pool.submit(_precompiled, [job for job in wanted if job.own], compiler, tree)
                 objects = list(pool.map(compiled, wanted))
         own = " (can take zig minutes at first)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
-        with progress.stage(f"link {target.name} for {board.triple}{own}"):
-            run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)], timeout_s=TOOL_TIMEOUT_S)
+        with progress.stage(f"link {target.name} for {compiler.triple}{own}"):
+            run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)])
             target.chmod(0o755)
 
 
@@ -219,7 +213,6 @@ def _agent(board: Board) -> Product:
 
 
 def _shipped_agent(board: Board) -> Agent | None:
-    """The agent that edgedeploy ships for a board's triple, if any."""
     if board.cross_compiler or board.cross_compiler_options or not shipped.there_are():
         return None
     found = shipped.find(_shipped_target(board), key_of(_own_parts(_agent(board), board)), _versions())
@@ -275,13 +268,13 @@ def _own_parts(product: Product, board: Board) -> dict[str, Any]:
         "edgedeploy": __version__,
         "product": product.name,
         "recipe": load_recipe().model_dump(mode="json"),
-        "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
+        "sources": digest_of(sorted({*own_files(), *product.sources}), AGENT),
     }
 
 
 def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
     roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": package_folder("tvm_ffi") / "src" / "ffi"}
-    compat = digest_of(sorted(compat_folder().glob("**/*.h")), compat_folder())
+    compat = digest_of(sorted(COMPAT.glob("**/*.h")), COMPAT)
     for unit in recipe.units:
         if names is None or unit.name in names:
             text = "".join(f'#include "{roots[unit.package] / source}"\n' for source in unit.sources)
@@ -296,13 +289,11 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
         defined = [f'-D{name}="{value}"' for name, value in facts.items()]
-        includes = digest_of([source, *own_headers()], agent_folder())
+        includes = digest_of([source, *own_headers()], AGENT)
         yield _Job(source.name, f'#include "{source}"\n', [*flags, *defined], includes, own=True)
 
 
-def _compile(
-    job: _Job, compiler: Driver, tree: Path, progress: Progress, headers: Future[list[str]] | None = None
-) -> Path:
+def _compile(job: _Job, compiler: Driver, tree: Path, progress: Progress, headers: Future[list[str]] | None) -> Path:
     """The object file of a job, from the cache or compiled, with the options that `headers` gives."""
     target = f"{Path(job.name).stem}.o"
 
@@ -326,7 +317,7 @@ def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:
         return []
     target = tree / f"{_PRECOMPILED}.pch"
     options = [*missing[0].flags, "-x", "c++-header"]
-    _call_compiler(compiler, options, agent_folder() / _PRECOMPILED, target, tree)
+    _call_compiler(compiler, options, AGENT / _PRECOMPILED, target, tree)
     return ["-include-pch", str(target)]
 
 
@@ -334,11 +325,11 @@ def _call_compiler(compiler: Driver, options: list[str], source: Path, target: P
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         ffi = package_folder("tvm_ffi")
         # Messages of TVM's checks name their file: the same on every machine.
-        roots = {source.parent: "", tree: "tvm", ffi: "tvm_ffi", agent_folder(): "agent"}
+        roots = {source.parent: "", tree: "tvm", ffi: "tvm_ffi", AGENT: "agent"}
         mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
         folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", package_folder("tvm") / "include"]
-        folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", agent_folder()]
+        folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", AGENT]
         included = [f"-I{each}" for each in folders]
         command = [*compiler.command, *options, *mapped, *included, str(source), "-o", str(target)]
         # zig would keep a second copy of each object.
-        run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
+        run_tool(command, environment={"ZIG_LOCAL_CACHE_DIR": folder})

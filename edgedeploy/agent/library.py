@@ -17,7 +17,7 @@ from typing import Literal
 from edgedeploy.agent import edgedeploy_runtime
 from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources_with_device
 from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
-from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
+from edgedeploy.agent.recipe import LIBRARY, library_sources, load_recipe
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.base.files import cannot_write, filling, replacing
 from edgedeploy.base.progress import SILENT, Progress
@@ -69,7 +69,7 @@ Libs: -L${{prefix}}/lib -ledgedeploy
 
 def shared_library(board: Board, progress: Progress = SILENT) -> Path:
     """The shared library for a board's triple, from the cache or built."""
-    symbols = library_folder() / "symbols.map"
+    symbols = LIBRARY / "symbols.map"
     link_flags = [*load_recipe().library.link_flags, f"-Wl,--version-script={symbols}"]
     return _built(LIBRARY_NAME, link_flags, board, progress)
 
@@ -88,7 +88,7 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
             shared = shared_library(board, progress).read_bytes()
             static = _built(STATIC_NAME, load_recipe().library.merge_flags, board, progress).read_bytes()
         files = {
-            **{Path("include", name): (library_folder() / name).read_bytes() for name in _HEADERS},
+            **{Path("include", name): (LIBRARY / name).read_bytes() for name in _HEADERS},
             Path("lib", LIBRARY_NAME): shared,
             Path("lib", STATIC_NAME): static,
             Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): _CMAKE.encode(),

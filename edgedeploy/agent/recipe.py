@@ -13,7 +13,12 @@ from edgedeploy.base.documents import Record, read_document
 from edgedeploy.base.extras import require_build
 from edgedeploy.target.devices import Device, kind
 
-RECIPE_NAME = "recipe.yaml"
+# The agent's own sources, and those of the library for users' own programs.
+AGENT = builtin_folder() / "agent"
+LIBRARY = AGENT / "library"
+# The headers that TVM's wheels lack, in the layout of TVM's source tree.
+COMPAT = AGENT / "compat"
+_RECIPE = AGENT / "recipe.yaml"
 
 
 class Unit(Record):
@@ -52,57 +57,42 @@ class Recipe(Record):
     units: list[Unit]
 
 
-def agent_folder() -> Path:
-    """The folder of the agent's own sources."""
-    return builtin_folder() / "agent"
-
-
 def load_recipe() -> Recipe:
     """The recipe that comes with edgedeploy."""
-    return read_document(agent_folder() / RECIPE_NAME, Recipe)
+    return read_document(_RECIPE, Recipe)
 
 
 def own_sources() -> list[Path]:
     """The agent's own sources, sorted, with the library's `network.cc`, which follows releases."""
     patterns = ("*.cc", "camera/*.cc", "demo/*.cc", "images/*.cc", "vision/*.cc")
-    files = [path for pattern in patterns for path in agent_folder().glob(pattern)]
-    return sorted([*files, library_folder() / "network.cc"])
+    files = [path for pattern in patterns for path in AGENT.glob(pattern)]
+    return sorted([*files, LIBRARY / "network.cc"])
 
 
 def device_sources(device: Device | type[Device]) -> list[Path]:
     """Further sources of agents for boards with a device, sorted."""
-    return sorted(agent_folder().glob(f"{device.agent_sources}/*.cc")) if device.agent_sources else []
+    return sorted(AGENT.glob(f"{device.agent_sources}/*.cc")) if device.agent_sources else []
 
 
 def opencl_library_sources() -> list[Path]:
     """The sources of TVM's OpenCL runtime for Python."""
-    return [*device_sources(kind("opencl")), agent_folder() / "sha256.cc"]
-
-
-def library_folder() -> Path:
-    """The folder of the library's own sources and headers."""
-    return agent_folder() / "library"
+    return [*device_sources(kind("opencl")), AGENT / "sha256.cc"]
 
 
 def library_sources(recipe: Recipe) -> list[Path]:
     """The sources of the library for users' own programs, sorted."""
-    agents = (agent_folder() / name for name in recipe.library.sources)
-    return sorted([*library_folder().glob("*.cc"), *agents, *agent_folder().glob("vision/*.cc")])
+    agents = (AGENT / name for name in recipe.library.sources)
+    return sorted([*LIBRARY.glob("*.cc"), *agents, *AGENT.glob("vision/*.cc")])
 
 
 def own_headers() -> list[Path]:
     """All headers in the agent's folder, sorted."""
-    return sorted(agent_folder().glob("**/*.h"))
+    return sorted(AGENT.glob("**/*.h"))
 
 
 def own_files() -> list[Path]:
     """All files in the agent's folder that every build depends on, sorted."""
-    return sorted([*own_sources(), *own_headers(), library_folder() / "symbols.map", agent_folder() / RECIPE_NAME])
-
-
-def compat_folder() -> Path:
-    """The headers that TVM's wheels lack, in the layout of TVM's source tree."""
-    return agent_folder() / "compat"
+    return sorted([*own_sources(), *own_headers(), LIBRARY / "symbols.map", _RECIPE])
 
 
 def package_folder(package: str) -> Path:

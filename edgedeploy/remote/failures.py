@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+
+import paramiko
 
 from edgedeploy.errors import DeviceError, EdgedeployError, InputError, PackageError, ReleaseError, ending
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.login import BROKEN
-
-if TYPE_CHECKING:
-    import paramiko
-
-    from edgedeploy.remote.connection import Connection
 
 _LAST_WORDS_S = 10
 

@@ -11,12 +11,12 @@ import importlib.metadata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgedeploy.base.cache import FolderCache, key_of
-
-if TYPE_CHECKING:
-    from edgedeploy.base.progress import Progress
+from edgedeploy.base.files import digest_of
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.errors import NoOpenCLError, OpenCLError, UnsupportedError
 
 LIBRARY_NAME = "libtvm_runtime_opencl.so"
 _RUNTIME = FolderCache("opencl-runtime")
@@ -34,23 +34,20 @@ def autoload() -> None:
         _load(library)
 
 
-def load(progress: Progress | None = None) -> None:
+def load(progress: Progress = SILENT) -> None:
     """Load the runtime into TVM, and build it the first time.
 
     From then on TVM raises `OpenCLError`s for faults of OpenCL devices. A missing device shows at its first use.
     """
     from edgedeploy.agent.build import build_opencl_library
-    from edgedeploy.base.progress import SILENT
-    from edgedeploy.errors import UnsupportedError
 
     if found := _unsupported():
         raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
-    listener = progress or SILENT
     _RUNTIME.get(
-        _key()[:16],
-        lambda folder: build_opencl_library(folder / LIBRARY_NAME, listener),
+        _key(),
+        lambda folder: build_opencl_library(folder / LIBRARY_NAME, progress),
         "building the runtime for OpenCL",
-        listener,
+        progress,
         sound=lambda folder: (folder / LIBRARY_NAME).is_file(),
     )
     _load(library_path())
@@ -71,8 +68,6 @@ def device_named(stated: str) -> Any:
 
 def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
     """The first device with `part` in its name; `device_at` gives the `tvm.runtime.Device` of a number."""
-    from edgedeploy.errors import NoOpenCLError
-
     names: list[str] = []
     while not names or device_at(len(names)).exist:
         device = device_at(len(names))
@@ -110,16 +105,15 @@ def kernel_seconds(device: Any, work: Callable[[], object]) -> float:
 
 def library_path() -> Path:
     """The path of the library, built or not: in the user's cache folder, under a hash of its sources."""
-    return _RUNTIME.path(_key()[:16]) / LIBRARY_NAME
+    return _RUNTIME.path(_key()) / LIBRARY_NAME
 
 
 @cache
 def _key() -> str:
-    from edgedeploy.agent.recipe import agent_folder, opencl_library_sources, own_files
-    from edgedeploy.base.files import digest_of
+    from edgedeploy.agent.recipe import AGENT, opencl_library_sources, own_files
 
     files = sorted({*own_files(), *opencl_library_sources()})
-    return key_of([digest_of(files, agent_folder()), SUPPORTED])
+    return key_of([digest_of(files, AGENT), SUPPORTED])[:16]
 
 
 def _unsupported() -> str | None:
@@ -137,8 +131,6 @@ def _load(library: Path) -> None:
 
     import tvm  # noqa: F401  # this library is linked to TVM's
     import tvm_ffi
-
-    from edgedeploy.errors import OpenCLError
 
     for kind, error in OpenCLError.kinds().items():
         tvm_ffi.register_error(kind, error)

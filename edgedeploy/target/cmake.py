@@ -39,5 +39,4 @@ def _compiler(driver: Driver) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted argument in CMake's language."""
     return '"' + re.sub(r'([\\"$;])', r"\\\1", text) + '"'

@@ -33,7 +33,7 @@ from edgedeploy.target.triples import architecture_of
 
 # Time limit of a compiler or linker, to end one that hangs. At its first start zig compiles parts of the C library, and
 # for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
-TOOL_TIMEOUT_S = 3600
+_TIMEOUT_S = 3600
 
 # A compiler's drivers for C and for C++, and their names at the end of a program's name.
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
@@ -86,8 +86,8 @@ class Driver:
     """
 
     toolchain: str
-    command: list[str]
-    static_options: list[str]
+    command: tuple[str, ...]
+    static_options: tuple[str, ...]
     triple: str
     float_abi: str | None
     language: str
@@ -105,7 +105,12 @@ class Driver:
         `stripped` says whether it will link stripped files: zig builds its libraries for each case.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
-            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
+            _check(self, stripped)
+
+    @property
+    def hints(self) -> list[str]:
+        """What to try if it fails."""
+        return _other_toolchain(self.toolchain)
 
 
 def c_compiler(board: Board) -> Driver:
@@ -136,10 +141,9 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     options = ["-shared", *_OBJECT_OPTIONS, "-s", "-o", str(output)]
     files = [str(_object(each, driver) if each.suffix == ".c" else each) for each in objects]
     command = [*driver.command, *driver.static_options, *options, *files, "-lm", "-lpthread"]
-    hints = _other_toolchain(driver.toolchain)
-    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
+    run_tool(command, hints=driver.hints)
     if not output.is_file():
-        raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
+        raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=driver.hints)
     return shlex.join(command)
 
 
@@ -154,7 +158,7 @@ def _object(source: Path, driver: Driver) -> Path:
 
     def make(folder: Path) -> None:
         command = [*driver.command, *_OBJECT_OPTIONS, "-c", "-o", str(folder / name), str(source)]
-        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+        run_tool(command, hints=driver.hints)
 
     try:
         return _OBJECTS.get(key, make, f"compiling {source.name}") / name
@@ -167,20 +171,18 @@ def link_program(source: Path, program: Path, board: Board, hints: Sequence[str]
     driver = c_compiler(board)
     driver.check()
     command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
-    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
+    run_tool(command, hints=hints)
     return driver
 
 
-def run_tool(
-    command: list[str], *, timeout_s: float, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> str:
+def run_tool(command: list[str], *, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> str:
     """Run a compiler or linker, and return its output; errors show its command line."""
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
     if len(shown) > 2 * _SHOWN:
         shown = f"{shown[:_SHOWN]} ... {shown[-_SHOWN:]}"
     try:
-        done = capture(command, timeout_s=timeout_s, env={"HOME": _home(), **os.environ, **(environment or {})})
+        done = capture(command, timeout_s=_TIMEOUT_S, env={"HOME": _home(), **os.environ, **(environment or {})})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the toolchain failed: {shown}", why=str(error)) from error
     if done.returncode != 0:
@@ -193,9 +195,7 @@ def run_tool(
 
 
 @cache
-def _check(
-    driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str, stripped: bool
-) -> None:
+def _check(driver: Driver, stripped: bool) -> None:
     """Compare a driver's output with the board, once per process.
 
     The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or C++
@@ -203,27 +203,26 @@ def _check(
     """
     from edgedeploy.target.elf import machine_of
 
-    hints, wanted = _other_toolchain(name), architecture_of(triple)
+    wanted, stated = architecture_of(driver.triple), ""
 
     def refuse(why: str) -> ToolchainError:
-        return ToolchainError(f"toolchain {name!r} does not make code for {triple}", why=why, hints=hints)
+        what = f"toolchain {driver.toolchain!r} does not make code for {driver.triple}"
+        return ToolchainError(what, why=why, hints=driver.hints)
 
-    stated = ""
     with suppress(ToolchainError):
-        stated = run_tool([*driver, "-dumpmachine"], timeout_s=TOOL_TIMEOUT_S).strip()
+        stated = run_tool([*driver.command, "-dumpmachine"]).strip()
     if stated and architecture_of(stated).name != wanted.name:
         raise refuse(f"it makes code for {stated}")
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         source, library = Path(folder) / "line", Path(folder) / "line.so"
         source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
-        options = ["-x", language, "-shared", "-fPIC", *(["-s"] if stripped else [])]
-        command = [*driver, *options, "-o", str(library), str(source)]
-        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
-        machine, made_float_abi = machine_of(library) or (None, None)
+        options = ["-x", driver.language, "-shared", "-fPIC", *(["-s"] if stripped else [])]
+        run_tool([*driver.command, *options, "-o", str(library), str(source)], hints=driver.hints)
+        machine, float_abi = machine_of(library) or (None, None)
     if machine is None or machine != (wanted.elf_machine or machine):
         raise refuse(f"it generated {machine or 'nothing'}")
-    if float_abi and made_float_abi != float_abi:
-        raise refuse(f"it generated code for the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+    if driver.float_abi and float_abi != driver.float_abi:
+        raise refuse(f"it generated code for the {float_abi}-float ABI, the board has the {driver.float_abi}-float one")
 
 
 def _home() -> str:
@@ -288,8 +287,8 @@ def _driver(board: Board, language: str) -> Driver:
         for option in [*toolchain.options, *sysroot_options, *board.cross_compiler_options]
     ]
     identity = shlex.join([*_versions(tuple(program)), Path(program[-1]).name, *options])
-    command = [*program, *options]
-    return Driver(name, command, toolchain.static_options, board.triple, board.float_abi, language, identity)
+    command, static_options = (*program, *options), tuple(toolchain.static_options)
+    return Driver(name, command, static_options, board.triple, board.float_abi, language, identity)
 
 
 @cache
@@ -297,8 +296,8 @@ def _versions(program: tuple[str, ...]) -> tuple[str, str]:
     """The first lines of a driver's and its linker's version output; the latter has zig's own version."""
     linker = ""
     with suppress(ToolchainError):  # it states none
-        linker = run_tool([*program, "-Wl,--version"], timeout_s=TOOL_TIMEOUT_S)
-    compiler = run_tool([*program, "--version"], timeout_s=TOOL_TIMEOUT_S)
+        linker = run_tool([*program, "-Wl,--version"])
+    compiler = run_tool([*program, "--version"])
     return compiler.partition("\n")[0], linker.partition("\n")[0]
 
 
@@ -327,5 +326,4 @@ def _found(command: Command) -> list[str] | None:
 
 
 def _other_toolchain(name: str) -> list[str]:
-    """A hint for users of other toolchains than zig."""
     return [] if name == "zig" else ["use --toolchain zig, which links for every board"]

@@ -304,7 +304,6 @@ def _start(
 
 
 def _await_sshd(virtual: VirtualBoard) -> None:
-    """Wait until sshd answers."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and virtual.process.alive:
         with contextlib.suppress(OSError), socket.create_connection((HOST, virtual.port), timeout=5) as stream:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
-from edgedeploy.agent.recipe import agent_folder, own_sources
+from edgedeploy.agent.recipe import AGENT, own_sources
 from edgedeploy.building import Built, build
 from edgedeploy.demo.usage import find_use
 from edgedeploy.package.abi import read_abi
@@ -87,7 +87,7 @@ def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
 
 def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
     sources = [path for path in own_sources() if path.name != "main.cc"]
-    probe = agent_folder() / "tests" / "probe.cc"
+    probe = AGENT / "tests" / "probe.cc"
     return build_product(Product.executable("probe", [*sources, probe]), load_board("local"), toolchain)
 
 

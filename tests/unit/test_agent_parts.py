@@ -23,7 +23,7 @@ from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with,
 from edgedeploy.agent import build as agent_build
 from edgedeploy.agent import shipped
 from edgedeploy.agent.build import Product, agent_for, build_product
-from edgedeploy.agent.recipe import agent_folder
+from edgedeploy.agent.recipe import AGENT
 from edgedeploy.errors import InputError
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest
@@ -55,7 +55,7 @@ class Watched(Notebook):
 
 def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path))  # nothing is built before
-    product = Product("part.so", [agent_folder() / "sha256.cc"], ["-shared", "-s"], units=[])
+    product = Product("part.so", [AGENT / "sha256.cc"], ["-shared", "-s"], units=[])
     triple, watched = load_board("local").triple, Watched()
     assert build_product(product, load_board("local"), progress=watched).path.is_file()
     assert watched.lines == [

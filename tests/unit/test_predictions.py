@@ -423,7 +423,7 @@ def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict
 def model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("caches") / "caches.so"
     options = ["-O2", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", "-shared", "-fPIC"]
-    run_tool([*c_compiler(load_board("local")).command, *options, "-o", str(library), str(PROGRAM)], timeout_s=600)
+    run_tool([*c_compiler(load_board("local")).command, *options, "-o", str(library), str(PROGRAM)])
     return ctypes.CDLL(str(library))
 
 
