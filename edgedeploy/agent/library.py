@@ -21,6 +21,7 @@ from edgedeploy.agent.recipe import LIBRARY, library_sources, load_recipe
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.base.files import cannot_write, filling, replacing
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.package.manifest import MODEL_NAME
 from edgedeploy.target.board import Board
@@ -38,33 +39,6 @@ Language = Literal["c", "cpp", "python"]
 
 # The network whose release the examples open.
 _EXAMPLE = "retinaface"
-
-_CMAKE = f"""\
-# edgedeploy::edgedeploy is the shared library, for any compiler. edgedeploy::static is the static one, for programs
-# that zig links: it needs zig's C++ library, and GNU's in the same program would clash with that. `edgedeploy
-# toolchains cmake BOARD` writes a toolchain file with zig.
-if(NOT TARGET edgedeploy::edgedeploy)
-  get_filename_component(_edgedeploy "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)
-  add_library(edgedeploy::edgedeploy SHARED IMPORTED)
-  set_target_properties(edgedeploy::edgedeploy PROPERTIES
-    IMPORTED_LOCATION "${{_edgedeploy}}/lib/{LIBRARY_NAME}" IMPORTED_SONAME {LIBRARY_NAME}
-    INTERFACE_INCLUDE_DIRECTORIES "${{_edgedeploy}}/include")
-  add_library(edgedeploy::static STATIC IMPORTED)
-  set_target_properties(edgedeploy::static PROPERTIES
-    IMPORTED_LOCATION "${{_edgedeploy}}/lib/{STATIC_NAME}" IMPORTED_LINK_INTERFACE_LANGUAGES CXX
-    INTERFACE_INCLUDE_DIRECTORIES "${{_edgedeploy}}/include" INTERFACE_LINK_LIBRARIES "dl;pthread;m")
-  unset(_edgedeploy)
-endif()
-"""
-
-_PKG_CONFIG = f"""\
-prefix=${{pcfiledir}}/../..
-Name: edgedeploy
-Description: Networks of edgedeploy in programs of your own
-Version: {__version__}
-Cflags: -I${{prefix}}/include
-Libs: -L${{prefix}}/lib -ledgedeploy
-"""
 
 
 def shared_library(board: Board, progress: Progress = SILENT) -> Path:
@@ -91,8 +65,8 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
             **{Path("include", name): (LIBRARY / name).read_bytes() for name in _HEADERS},
             Path("lib", LIBRARY_NAME): shared,
             Path("lib", STATIC_NAME): static,
-            Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): _CMAKE.encode(),
-            Path("lib", "pkgconfig", "edgedeploy.pc"): _PKG_CONFIG.encode(),
+            Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): _filled("edgedeploy-config.cmake"),
+            Path("lib", "pkgconfig", "edgedeploy.pc"): _filled("edgedeploy.pc"),
         }
         if machine := architecture_of(board.triple).python:
             platform = platform_tag(machine, oldest_glibc(board))
@@ -114,6 +88,11 @@ def _built(name: str, link_flags: list[str], board: Board, progress: Progress) -
     recipe = load_recipe()
     sources = sources_with_device(library_sources(recipe), board)
     return build_product(Product(name, sources, link_flags, recipe.library.units), board, progress=progress).path
+
+
+def _filled(template: str) -> bytes:
+    values = {"shared": LIBRARY_NAME, "static": STATIC_NAME, "version": __version__}
+    return fill_template(__package__, template, **values).encode()
 
 
 def platform_tag(machine: str, glibc: str) -> str:
