@@ -65,10 +65,9 @@ def inventories(connection: Connection) -> dict[str, Inventory]:
             sizes[model][kind][words[0]] = int(words[1])
     found = {}
     for model in sorted({*sizes, *lines}):
-        there = {area: dict(sorted(each.items())) for area, each in sizes[model].items()}
+        releases, trials = (dict(sorted(sizes[model][area].items())) for area in (RELEASES, TRIALS))
         in_use = current.get(model)
-        record = Record.read(lines[model], in_use if in_use in there[RELEASES] else None)
-        found[model] = Inventory(there[RELEASES], there[TRIALS], record)
+        found[model] = Inventory(releases, trials, Record.read(lines[model], in_use if in_use in releases else None))
     return found
 
 

@@ -71,11 +71,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Times of inferences from inputs to outputs in the processor's memory, on any device.
+    """Times of inferences from inputs to outputs in the processor's memory, with copies to a device and back.
 
-    Attributes:
-        total: includes the copies to the device and back.
-        kernels: the part of the device's kernels, by the device's clock; None for the processor.
+    `kernels` are the part of the device's kernels, by its own clock; None for the processor.
     """
 
     total: Timing

@@ -120,8 +120,6 @@ def forget_control_group(name: str) -> None:
     """Remove the control groups of a virtual board that has ended."""
     with contextlib.suppress(VirtualBoardError):
         folder = control_group(name)
-        for each in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        for each in sorted([folder, *(path for path in folder.rglob("*") if path.is_dir())], reverse=True):
             with contextlib.suppress(OSError):
                 each.rmdir()
-        with contextlib.suppress(OSError):
-            folder.rmdir()
