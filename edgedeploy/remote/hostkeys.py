@@ -280,7 +280,10 @@ def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> 
 def _authority_of(blob: bytes) -> bytes | None:
     """The public key of the authority that a certificate names; None if the certificate cannot be read."""
     certificate = _certificate(blob)
-    return None if certificate is None else _authority(certificate)
+    if certificate is None:
+        return None
+    text = certificate.signature_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return base64.b64decode(text.split()[1])
 
 
 def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | None:
@@ -292,7 +295,7 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
     certificate = _certificate(blob)
     if certificate is None:
         return "its certificate cannot be read"
-    if _authority(certificate) not in authorities:
+    if _authority_of(blob) not in authorities:
         return "its certificate is signed by another authority"
     try:
         certificate.verify_cert_signature()
@@ -320,11 +323,6 @@ def _certificate(blob: bytes) -> SSHCertificate | None:
     except (ValueError, UnsupportedAlgorithm):
         return None
     return found if isinstance(found, SSHCertificate) else None
-
-
-def _authority(certificate: SSHCertificate) -> bytes:
-    text = certificate.signature_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return base64.b64decode(text.split()[1])
 
 
 def _signature_algorithm(blob: bytes) -> str:
