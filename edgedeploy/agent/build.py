@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,13 +134,11 @@ def build_product(
     recipe = load_recipe()
     compiler, built = _wanted(product, board, toolchain)
 
-    def jobs(tree: Path) -> Iterator[_Job]:
-        yield from _unit_jobs(recipe, tree, product.units)
-        yield from _own_jobs(product.sources, [*recipe.flags, *recipe.own_flags, *_definitions(board)], built.key)
-
     def make(folder: Path) -> None:
         if note:
             progress.note(note)
+        flags = [*recipe.flags, *recipe.own_flags, *_definitions(board)]
+        jobs = [*_unit_jobs(recipe, product.units), *_own_jobs(product.sources, flags, built.key)]
         target = folder / product.name
         if target.suffix == ".a":
             merged = target.with_suffix(".o")
@@ -168,20 +166,17 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
     recipe = load_recipe()
     libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
     jobs = list(_own_jobs(opencl_library_sources(), recipe.flags, ""))
-    _make(target, compiler, lambda _: jobs, [*libraries, *recipe.opencl_link_flags], progress)
+    _make(target, compiler, jobs, [*libraries, *recipe.opencl_link_flags], progress)
 
 
-def _make(
-    target: Path, compiler: Driver, jobs: Callable[[Path], Iterable[_Job]], link_flags: list[str], progress: Progress
-) -> None:
-    """Compile and link; `jobs` takes the folder with TVM's sources."""
+def _make(target: Path, compiler: Driver, jobs: list[_Job], link_flags: list[str], progress: Progress) -> None:
+    """Compile and link."""
     compiler.check(progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
         shutil.copytree(package_folder("tvm") / "src" / "runtime", tree / "src" / "runtime")
         shutil.copytree(COMPAT, tree, dirs_exist_ok=True)
-        wanted = list(jobs(tree))
-        with progress.steps(f"compile {target.name} for {compiler.triple}", len(wanted)) as advance:
+        with progress.steps(f"compile {target.name} for {compiler.triple}", len(jobs)) as advance:
 
             def compiled(job: _Job) -> Path:
                 path = _compile(job, compiler, tree, progress, headers if job.own else None)
@@ -189,8 +184,8 @@ def _make(
                 return path
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                headers = pool.submit(_precompiled, [job for job in wanted if job.own], compiler, tree)
-                objects = list(pool.map(compiled, wanted))
+                headers = pool.submit(_precompiled, [job for job in jobs if job.own], compiler, tree)
+                objects = list(pool.map(compiled, jobs))
         own = " (can take zig minutes at first)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
         with progress.stage(f"link {target.name} for {compiler.triple}{own}"):
             run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)])
@@ -272,8 +267,9 @@ def _own_parts(product: Product, board: Board) -> dict[str, Any]:
     }
 
 
-def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
-    roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": package_folder("tvm_ffi") / "src" / "ffi"}
+def _unit_jobs(recipe: Recipe, names: list[str] | None) -> Iterator[_Job]:
+    # TVM's are found in the tree of `_make`.
+    roots = {"tvm": Path("src", "runtime"), "tvm_ffi": package_folder("tvm_ffi") / "src" / "ffi"}
     compat = digest_of(sorted(COMPAT.glob("**/*.h")), COMPAT)
     for unit in recipe.units:
         if names is None or unit.name in names:
