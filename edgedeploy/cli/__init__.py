@@ -31,8 +31,8 @@ from edgedeploy.cli.global_options import (
     set_global_options,
     split_global_options,
 )
-from edgedeploy.cli.groups import InSections
-from edgedeploy.cli.options import MOST, JsonOption
+from edgedeploy.cli.groups import Commands, InSections
+from edgedeploy.cli.options import MOST
 from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import InternalError, ReaderGoneError
 from edgedeploy.version import __version__
@@ -47,7 +47,7 @@ A first session:
   edgedeploy demo digits --board rpi4 --host pi@ADDRESS  see it run there
 """
 
-app = typer.Typer(
+app = Commands(
     name="edgedeploy",
     cls=InSections,
     help=_HELP,
@@ -139,7 +139,7 @@ def _tree() -> Any:
     return in_words(typer.main.get_command(app))
 
 
-@app.command("help", rich_help_panel="About")
+@app.command("help", json=None, rich_help_panel="About")
 def show_help(
     words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command's name.")] = None,
 ) -> None:
@@ -151,7 +151,7 @@ def show_help(
 
 
 @app.command("version", rich_help_panel="About")
-def show_version(json_output: JsonOption = False) -> None:
+def show_version() -> None:
     """Print the versions of edgedeploy, Python and its packages.
 
     Example: edgedeploy version --json
@@ -163,7 +163,7 @@ def show_version(json_output: JsonOption = False) -> None:
     for name in ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "ziglang", "numpy", "paramiko"):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    print_result(json_output, found, *(f"{name} {version}" for name, version in found.items()))
+    print_result(found, *(f"{name} {version}" for name, version in found.items()))
 
 
 def main(ended: EndedError | None = None) -> None:

@@ -5,17 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
 from edgedeploy.base.text import significant
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
-from edgedeploy.cli.console import conclude, print_json, print_lines, print_table, quiet_if, stdout
-from edgedeploy.cli.groups import USUAL, ModelsOrCommand
+from edgedeploy.cli.console import (
+    as_json,
+    as_table,
+    conclude,
+    print_json,
+    print_lines,
+    print_result,
+    print_text,
+    shown_progress,
+    stdout,
+)
+from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     Importing,
-    JsonOption,
     ModelsArgument,
     ThreadsOption,
     WhereOrHere,
@@ -24,7 +33,7 @@ from edgedeploy.cli.options import (
     file_option,
     parse_batches,
 )
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError, SlowerError
 
 if TYPE_CHECKING:
@@ -37,11 +46,10 @@ if TYPE_CHECKING:
 complete_columns = completing("edgedeploy.benchmarking.tables:COLUMNS.values", "all", listed=True)
 complete_engines = completing("edgedeploy.benchmarking.engines:PEERS.copy", listed=True)
 
-app = Typer(cls=ModelsOrCommand, help="Measure networks against other inference engines.", no_args_is_help=True)
+app = Commands(cls=ModelsOrCommand, help="Measure networks against other inference engines.", no_args_is_help=True)
 
 
 @app.command(USUAL)
-@flattened
 def bench(
     models: ModelsArgument,
     board: BoardOption = "local",
@@ -87,7 +95,6 @@ def bench(
     ),
     importing: Importing,
     overrides: Overriding,
-    json_output: JsonOption = False,
     markdown: bool = Option(False, "--markdown", help="Print tables in Markdown."),
     report: Path | None = file_option(
         None, "--report", what="Also write an HTML page with charts; needs edgedeploy[report]."
@@ -145,7 +152,7 @@ def bench(
     from edgedeploy.target.resolved import resolve
 
     shown = columns_called(None if columns is None else _names(columns))
-    if json_output and markdown:
+    if as_json() and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
     importing.check_one(models, "measured")
     found = measured(
@@ -163,12 +170,12 @@ def bench(
         energy=energy,
         profile=profile,
         page=report,
-        progress=quiet_if(json_output),
+        progress=shown_progress(),
     )
-    if json_output:
-        print_json(found.to_dict())
-    elif markdown:
+    if markdown:
         print_lines(as_markdown(found, shown).splitlines())
+    elif as_json():
+        print_json(found.to_dict())
     else:
         _print(found, shown, fitting=columns is None)
     conclude([*((case, None) for case in found.cases), *found.failed.items()])
@@ -185,7 +192,6 @@ def compare(
         help="Exit with code 28 if an engine takes more than RATIO times as long as before, beyond chance.",
     ),
     engine: str = Option("edgedeploy", metavar="ENGINE", help="The engine that --fail-above checks."),
-    json_output: JsonOption = False,
 ) -> None:
     """Show what changed between two reports of `edgedeploy bench --json`, and which changes are more than chance.
 
@@ -201,17 +207,16 @@ def compare(
 
     found = compare_reports(read_report(before), read_report(after))
     slower = found.slower(fail_above, engine) if fail_above is not None else []
-    if json_output and not slower:
-        print_json(found.to_dict())
-    if not json_output:
-        titles, *rows = change_table(found)
-        print_table(titles, rows, right=titles[2:-1])
-        for name, ratio in found.mean_ratios().items():
-            stdout().print(f"{name}: {significant(ratio)} of the time before, geometric mean")
-        for what, names in (("gone", found.gone), ("new", found.new)):
-            stdout().print(*(f"{what}: {each}" for each in names), sep="\n", end="\n" if names else "")
-        for note in found.notes:
-            stdout().print(f"note: {note}")
+    (titles, *rows), ratios = change_table(found), found.mean_ratios()
+    print_text(
+        as_table(titles, rows, right=titles[2:-1]),
+        *(f"{name}: {significant(ratio)} of the time before, geometric mean" for name, ratio in ratios.items()),
+        *(f"gone: {each}" for each in found.gone),
+        *(f"new: {each}" for each in found.new),
+        *(f"note: {note}" for note in found.notes),
+    )
+    if not slower:
+        print_result(found.to_dict())
     if slower:
         worst = max(slower, key=lambda change: change.ratio)
         raise SlowerError(
@@ -232,11 +237,8 @@ def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
 
     console = stdout()
     console.print(heading(report))
-    for title, cells in tables(report, columns, console.width if fitting else None):
-        console.print("", title, sep="\n")
-        print_table(cells[0], cells[1:], right=cells[0][1:])
-    for title, (titles, *lines) in profile_tables(report, MOST_FUNCTIONS):
-        console.print("", title, sep="\n")
-        print_table(titles, lines, right=[each for each in titles if each not in NAMES])
-    for note in notes(report):
-        console.print(f"note: {note}")
+    for title, (titles, *rows) in tables(report, columns, console.width if fitting else None):
+        print_text("", title, as_table(titles, rows, right=titles[1:]))
+    for title, (titles, *rows) in profile_tables(report, MOST_FUNCTIONS):
+        print_text("", title, as_table(titles, rows, right=[each for each in titles if each not in NAMES]))
+    print_text(*(f"note: {note}" for note in notes(report)))

@@ -7,76 +7,70 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer import Argument, Context, Option, Typer
+from typer import Argument, Option
 
 from edgedeploy.base.files import replacing
-from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable, stdout
-from edgedeploy.cli.options import BoardArgument, JsonOption, RemoteBoard, complete_board
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.console import as_table, print_result, readable, shown_progress
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import BoardArgument, RemoteBoard, complete_board
 from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     from edgedeploy.target.facts import Facts
 
-app = Typer(invoke_without_command=True)
+app = Commands()
 
 _STATED: Any = {"mode": "json", "exclude_none": True}
 
 
-@app.callback()
-def list_boards(context: Context, json_output: JsonOption = False) -> None:
+@app.listing
+def list_boards() -> None:
     """List, show and create board profiles.
 
     Example: edgedeploy boards
     """
-    if context.invoked_subcommand is not None:
-        return
     from edgedeploy.target.board import BOARDS
     from edgedeploy.target.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
-    if json_output:
-        print_json([{"name": name, **board.model_dump(**_STATED)} for name, board in boards.items()])
-        return
     whole = ("triple", "CPU", "cores", "toolchain")
     rows = (
         [name, each.description, each.triple, each.cpu, str(each.cores), each.toolchain]
         for name, each in boards.items()
     )
-    print_table(["board", "description", *whole], rows, whole=whole)
+    print_result(
+        [{"name": name, **board.model_dump(**_STATED)} for name, board in boards.items()],
+        as_table(["board", "description", *whole], rows, whole=whole),
+    )
 
 
 @app.command()
-def show(name: BoardArgument, json_output: JsonOption = False) -> None:
+def show(name: BoardArgument) -> None:
     """Show a board's profile, the TVM target derived from it, and the facts probed on boards of this kind.
 
     Example: edgedeploy boards show rpi4
     """
+    import yaml
+
     from edgedeploy.target.board import BOARDS
     from edgedeploy.target.facts import stored
     from edgedeploy.target.resolved import resolve
 
     path, board = BOARDS.find(name), resolve(name).profile
+    about = {"name": path.stem, "file": str(path), **board.model_dump(**_STATED), "target": board.target()}
     probed = stored(path.stem)
-    if json_output:
-        about = {"name": path.stem, "file": str(path), **board.model_dump(**_STATED), "target": board.target()}
-        print_json({**about, "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed]})
-        return
-    import yaml
-
     stated = {**board.model_dump(mode="json", exclude_defaults=True), "cores": board.cores}
     lines = [f"# {path}", *yaml.safe_dump(stated, sort_keys=False).rstrip().split("\n"), ""]
     lines.append(f"TVM target: {json.dumps(board.target())}")
     for each in probed:
         lines += ["", f"probed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", *_lines(each.facts)]
-    stdout().print(*lines, sep="\n")
+    print_result({**about, "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed]}, *lines)
 
 
 @app.command()
 def new(
     name: str = Argument(..., help="The new board's name, or a path ending in .yaml."),
     template: str = Option(..., "--from", help="The board to copy.", autocompletion=complete_board),
-    json_output: JsonOption = False,
 ) -> None:
     """Create a board profile as a copy of another, in the user's configuration folder.
 
@@ -102,12 +96,11 @@ def new(
     used = BOARDS.find(name) if is_another else path
     lines = [f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`"]
     lines += [f"there is another board {name} already; {used} is used"] if is_another else []
-    print_result(json_output, {"name": name, "file": str(path), "from": template, "used": str(used)}, *lines)
+    print_result({"name": name, "file": str(path), "from": template, "used": str(used)}, *lines)
 
 
 @app.command()
-@flattened
-def probe(*, where: RemoteBoard, json_output: JsonOption = False) -> None:
+def probe(*, where: RemoteBoard) -> None:
     """Probe a board over SSH, and store what it reports.
 
     The stored facts fill in what the profile leaves open: cores, glibc and properties of the OpenCL device.
@@ -122,7 +115,7 @@ def probe(*, where: RemoteBoard, json_output: JsonOption = False) -> None:
     from edgedeploy.target.facts import Probed, store
     from edgedeploy.target.opencl.profile import opencl_of
 
-    with where.connected(quiet_if(json_output)) as (connection, resolved):
+    with where.connected(shown_progress()) as (connection, resolved):
         address = connection.address
         facts = ask(connection)
         if opencl_of(resolved.profile):
@@ -130,7 +123,7 @@ def probe(*, where: RemoteBoard, json_output: JsonOption = False) -> None:
     now = datetime.now(timezone.utc).replace(microsecond=0)
     path = store(Probed(board=resolved.label, host=str(address), time=now, facts=facts))
     lines = [f"{address}: {facts.line()}", *_lines(facts), f"stored in {path}"]
-    print_result(json_output, {"host": str(address), "file": str(path), **facts.model_dump()}, *lines)
+    print_result({"host": str(address), "file": str(path), **facts.model_dump()}, *lines)
 
 
 def _lines(facts: Facts) -> list[str]:

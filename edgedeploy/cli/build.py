@@ -11,17 +11,16 @@ from typer import Argument, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.base.files import is_folder
-from edgedeploy.cli.console import conclude, print_json, print_outcomes, print_table, quiet_if, stdout
+from edgedeploy.cli.console import as_json, as_table, conclude, print_outcomes, print_result, print_text, shown_progress
 from edgedeploy.cli.options import (
     BoardOption,
     DemoOption,
     ImportingEntries,
-    JsonOption,
     TuningRecordsOption,
     complete_model,
     completing,
 )
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 complete_pass = completing("edgedeploy.compile.passes.order:disableable")
 
 
-@flattened
 def build(
     models: list[str] | None = Argument(
         None,
@@ -85,7 +83,6 @@ def build(
     virtual: bool = Option(
         False, "--virtual", help="Check packages on the profile's virtual board, starting it if needed."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Build packages, compared with another engine first.
 
@@ -132,7 +129,7 @@ def build(
     from edgedeploy.target.resolved import resolve
 
     if list_passes:
-        _show_passes(disable_pass or (), json_output)
+        _show_passes(disable_pass or ())
         return
     arguments = importing.arguments
     kinds = [kind for kind in dump.split(",") if kind]
@@ -147,7 +144,7 @@ def build(
     alone = len(names) + len(outcomes) == 1
     importing.check_one(names, "built", demo=demo, quantize=quantize, calibrate=calibrate, evaluate=evaluate)
     resolved = resolve(board, overrides.fields)
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     taken: dict[str, Path] = {}
 
     def planned(name: str) -> Plan:
@@ -187,7 +184,7 @@ def build(
             with connect(resolved, virtual=True, progress=progress) as there:
                 error = there.test(package)
         explanation = package.explain() if explain else {}
-        if not json_output:
+        if not as_json():
             _print_built(built, virtual=virtual, print_pass_times=print_pass_times)
             if explain:
                 _print_code(built, resolved.profile)
@@ -208,15 +205,14 @@ def build(
     agent = None
     if results and not resolved.profile.runs_here:
         agent = attempted(partial(agent_for, resolved.profile, progress=progress), alone=alone)
-    if json_output:
-        failed = {"board": resolved.label}
-        print_json(
-            [
-                {"model": name, **failed, **each.to_dict()} if isinstance(each, EdgedeployError) else each
-                for name, each in outcomes.items()
-            ]
-        )
-    elif not alone:
+    failed = {"board": resolved.label}
+    print_result(
+        [
+            {"model": name, **failed, **each.to_dict()} if isinstance(each, EdgedeployError) else each
+            for name, each in outcomes.items()
+        ]
+    )
+    if not alone:
         print_outcomes(outcomes, lambda result: f"built: {result['package']}")
     conclude([*outcomes.items(), *([("the agent", agent)] if agent else [])])
 
@@ -283,13 +279,14 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
         *(f"precision: {line}" for line in (half.lines() if half else [])),
         *map(str, built.dumps),
     ]
-    stdout().print(*lines, sep="\n")
+    print_text(*lines)
     if print_pass_times:
         whole = [*built.pass_times, ("all", sum(seconds for _, seconds in built.pass_times))]
-        print_table(["pass", "ms"], ([name, f"{seconds * 1e3:.1f}"] for name, seconds in whole), right=["ms"])
+        rows = ([name, f"{seconds * 1e3:.1f}"] for name, seconds in whole)
+        print_text(as_table(["pass", "ms"], rows, right=["ms"]))
 
 
-def _show_passes(disabled: Sequence[str], json_output: bool) -> None:
+def _show_passes(disabled: Sequence[str]) -> None:
     """List all passes in order; disabled ones of other packages are not loaded."""
     from edgedeploy.compile.passes import load_installed
     from edgedeploy.compile.passes.order import ordered
@@ -305,33 +302,28 @@ def _show_passes(disabled: Sequence[str], json_output: bool) -> None:
         }
         for each in ordered(load_installed(disabled))
     ]
-    if json_output:
-        print_json(records)
-        return
     keys = ("what", "expects", "leaves", "package")
     rows = (
         [f"{each['name']}{' *' if each['required'] else ''}", *(str(each[key]) for key in keys)] for each in records
     )
-    print_table(["pass", "", *keys[1:]], rows)
-    stdout().print("* required: it cannot be disabled")
+    print_result(records, as_table(["pass", "", *keys[1:]], rows), "* required: it cannot be disabled")
 
 
 def _print_code(built: Built, board: Board) -> None:
     abi = built.manifest.abi
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
     code = f"code for {' '.join([board.triple, board.cpu, *board.features])}"
-    stdout().print(code, f"linked by {built.manifest.linker}", f"needs {', '.join(needs)}", sep="\n")
+    print_text(code, f"linked by {built.manifest.linker}", f"needs {', '.join(needs)}")
 
 
 def _print_single(built: Built) -> None:
     """The layers that stay in single precision next to others in half, and why."""
     if built.manifest.half and built.manifest.half.single:
         rows = [[str(each.number), each.layer, each.why] for each in built.manifest.half.single]
-        print_table(["number", "layer", "why"], rows, title="in single precision")
+        print_text(as_table(["number", "layer", "why"], rows, title="in single precision"))
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-
     rows = []
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
@@ -344,14 +336,13 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         calls, kind = str(record["calls"]), record["type"]
         row = [record["function"], calls, template, kind, record["tile"], threads, work, "; ".join(notes)]
         rows.append(row)
-    print_table(["function", "calls", "template", "type", "tile", "threads", "MFLOP", ""], rows)
+    print_text(as_table(["function", "calls", "template", "type", "tile", "threads", "MFLOP", ""], rows))
     if removed := explanation["removed"]:
         rows = [[layer["layer"], str(layer["before"]), str(layer["after"])] for layer in removed]
-        print_table(["layer", "channels", "left"], rows, title="removed")
-    for operator, why in explanation["slow_operators"].items():
-        stdout().print(f"slow operator: {operator} ({why})")
+        print_text(as_table(["layer", "channels", "left"], rows, title="removed"))
     fallbacks = sum(record["fallback"] for record in explanation["functions"])
     transposes = explanation["transposes"]
-    stdout().print(
-        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside"
+    print_text(
+        *(f"slow operator: {operator} ({why})" for operator, why in explanation["slow_operators"].items()),
+        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
     )

@@ -23,7 +23,8 @@ from edgedeploy.cli.global_options import global_options
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from edgedeploy.base.catalog import Catalog
@@ -70,12 +71,22 @@ def print_json(content: Any) -> None:
     print(_json(content, indent=2))
 
 
-def print_result(as_json: bool, value: Any, *lines: str) -> None:
-    """Print a result: one JSON value for scripts, or lines for people."""
-    if as_json:
+def as_json() -> bool:
+    """Whether results are JSON."""
+    return global_options().json
+
+
+def print_result(value: Any, *shown: RenderableType) -> None:
+    """Print a result: one JSON value for scripts, or lines and tables for people."""
+    if as_json():
         print_json(value)
-    elif lines:
-        stdout().print(*lines, sep="\n")
+    print_text(*shown)
+
+
+def print_text(*shown: RenderableType) -> None:
+    """Print lines and tables of a result, unless it is JSON."""
+    if shown and not as_json():
+        stdout().print(*shown, sep="\n")
 
 
 def print_json_line(content: Any) -> None:
@@ -149,19 +160,20 @@ def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
 
 
 def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *, what: str = "network") -> None:
-    """Print a table of items and their outcomes to standard error.
+    """Print a table of items and their outcomes to standard error, unless results are JSON.
 
     Args:
         outcomes: what `attempted` returned, by item.
         done: words the outcome of an item that did not fail.
         what: the noun for items.
     """
+    if as_json():
+        return
     rows = (
         [name, outcome.state if isinstance(outcome, EdgedeployError) else done(outcome)]
         for name, outcome in outcomes.items()
     )
-    stderr().print("")
-    print_table([what, "result"], rows, to=stderr())
+    stderr().print("", as_table([what, "result"], rows), sep="\n")
 
 
 def _lines(text: str) -> list[str]:
@@ -170,16 +182,15 @@ def _lines(text: str) -> list[str]:
     return [first, *(f"  | {line}" for line in further)]
 
 
-def print_table(
+def as_table(
     titles: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
     right: Collection[str] = (),
     whole: Collection[str] = (),
     title: str | None = None,
-    to: Console | None = None,
-) -> None:
-    """Print a table as a result.
+) -> Table:
+    """A table.
 
     Args:
         titles: of the columns.
@@ -187,7 +198,6 @@ def print_table(
         right: columns that are right-aligned.
         whole: columns whose texts are not broken between words.
         title: the line above the table.
-        to: the console; that of results unless given.
     """
     from rich.table import Table
 
@@ -197,7 +207,7 @@ def print_table(
         table.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold" if name in whole else "ellipsis")
     for row in rows:
         table.add_row(*row)
-    (to or stdout()).print(table)
+    return table
 
 
 def foreign(*lines: str, style: str = "") -> Text:
@@ -311,8 +321,8 @@ class ConsoleProgress(Progress):
             reporter.join()
 
 
-def quiet_if(json_output: bool) -> Progress:
+def shown_progress() -> Progress:
     """The progress listener of a command: silent with --quiet, or if JSON is printed and nobody watches."""
-    if global_options().verbosity < 0 or (json_output and not sys.stderr.isatty()):
+    if global_options().verbosity < 0 or (as_json() and not sys.stderr.isatty()):
         return Progress()
     return ConsoleProgress() if global_options().progress else Notes(ConsoleProgress())

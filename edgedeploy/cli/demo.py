@@ -12,12 +12,13 @@ from typer import Argument, Exit, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.cli.console import (
+    as_json,
+    as_table,
     conclude,
-    print_json,
     print_outcomes,
-    print_table,
-    quiet_if,
+    print_result,
     readable,
+    shown_progress,
     until_interrupted,
 )
 from edgedeploy.cli.demo_output import Live, Printer, seen
@@ -25,7 +26,6 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOrLast,
     Importing,
-    JsonOption,
     SetOption,
     ThreadsOption,
     WeightsOption,
@@ -35,7 +35,7 @@ from edgedeploy.cli.options import (
     file_option,
     here_if_silent,
 )
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
 from edgedeploy.errors import EdgedeployError, InputError
 
@@ -56,7 +56,6 @@ def complete_demo(incomplete: str) -> list[str]:
     return [*complete("demos", "demos/audio")(incomplete), *([ALL] if ALL.startswith(incomplete) else [])]
 
 
-@flattened
 def demo(
     name: str | None = Argument(
         None,
@@ -103,7 +102,6 @@ def demo(
     listening: Listening,
     live: Live,
     overrides: Overriding,
-    json_output: JsonOption = False,
 ) -> None:
     """Run a network on images, a video or a camera.
 
@@ -160,7 +158,7 @@ def demo(
     Example: edgedeploy demo all | tee demo.log
     """
     if name is None:
-        _list(json_output)
+        _list()
         return
     from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.output import saving
@@ -179,7 +177,7 @@ def demo(
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     resolved = board.resolved(progress, overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
     opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
@@ -189,13 +187,13 @@ def demo(
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
         listen = hinting(sound_demo)
-        if listen(name, listening, place, model=model, frames=frames, as_json=json_output, **opening):
+        if listen(name, listening, place, model=model, frames=frames, **opening):
             raise Exit(INTERRUPTED)
         return
     if listening != Listening():
         hints = ["name one of them, as wake-word"]
         raise InputError("--wav, --microphone and --threshold are for demos on sounds", hints=hints)
-    printer = Printer(json_output, log, several=name == ALL)
+    printer = Printer(as_json(), log, several=name == ALL)
 
     @hinting
     def perform(each: str) -> bool:
@@ -242,7 +240,7 @@ def demo(
             interrupted = True
             break
     printer.finish()
-    if name == ALL and not json_output:
+    if name == ALL:
         print_outcomes(outcomes, lambda _: "shown", what="demo")
     if interrupted:
         raise Exit(INTERRUPTED)
@@ -288,13 +286,11 @@ def _show_all(
         return interrupted()
 
 
-def _list(json_output: bool) -> None:
+def _list() -> None:
     from edgedeploy.audio.spec import SOUND_DEMOS
     from edgedeploy.demo.spec import DEMOS
 
     demos = [(path.stem, each.model, each.description) for path, each in readable(DEMOS)]
     demos += [(path.stem, each.stages[-1].model, each.description) for path, each in readable(SOUND_DEMOS)]
-    if json_output:
-        print_json([{"name": name, "model": model, "description": description} for name, model, description in demos])
-        return
-    print_table(["demo", "model", "description"], demos)
+    objects = [{"name": name, "model": model, "description": description} for name, model, description in demos]
+    print_result(objects, as_table(["demo", "model", "description"], demos))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
-from edgedeploy.cli.options import BoardOption, JsonOption, Where
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.console import as_json, foreign, print_json, shown_progress, stdout
+from edgedeploy.cli.options import BoardOption, Where
 from edgedeploy.errors import NotReadyError
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applicable": "dim"}
 
 
-@flattened
-def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOption = False) -> None:
+def doctor(board: BoardOption = "local", *, where: Where) -> None:
     """Check this machine and a board, and suggest fixes.
 
     Without a board, only this machine is checked. Nothing stays on a board; an unknown host key is recorded, as by
@@ -31,9 +29,9 @@ def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOptio
 
     Examples: edgedeploy doctor; edgedeploy doctor --board rpi4 --host pi@10.0.0.7; edgedeploy doctor -b rpi4 --virtual
     """
-    results = _results(board, where, quiet_if(json_output))
+    results = _results(board, where, shown_progress())
     failures = [result.check.name for result in results if result.finding.state == "failed"]
-    if json_output:
+    if as_json():
         print_json({"board": board, "ready": not failures, "checks": [_as_dict(result) for result in results]})
     else:
         _print(results)

@@ -1,13 +1,86 @@
-"""Groups of commands: with sections in their help, or with models instead of a command."""
+"""Groups of commands: with records of options and `--json`, with sections in their help, or with models as commands."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Annotated, Any, TypeVar
 
+from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
 # The command that takes models.
 USUAL = "models"
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_JSON = "Print one JSON value for scripts."
+
+
+class Commands(Typer):
+    """Commands that take `--json`, a global option, and whose parameters may be records of options."""
+
+    def command(
+        self, name: str | None = None, *, json: str | None = _JSON, **options: Any
+    ) -> Callable[[_Function], _Function]:
+        """Declare a command; `json` is the help of `--json`, None for a command without."""
+        declare = super().command(name, **options)
+
+        def declared(function: _Function) -> _Function:
+            declare(_flattened(function, json))
+            return function
+
+        return declared
+
+    def listing(self, function: _Function) -> _Function:
+        """Declare what the group does if no command of it is named."""
+
+        def unless_named(context: Context) -> None:
+            if context.invoked_subcommand is None:
+                function()
+
+        unless_named.__doc__ = function.__doc__
+        self.callback(invoke_without_command=True)(_flattened(unless_named, _JSON))
+        return function
+
+
+def _flattened(command: Callable[..., Any], json: str | None) -> Callable[..., None]:
+    """A command with `--json`, and with options that it receives as records: the fields of dataclasses."""
+    own = _parameters(command)
+    records = {
+        name: each.annotation
+        for name, each in own.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
+    }
+    options = {name: _parameters(record) for name, record in records.items()}
+
+    @functools.wraps(command)
+    def with_records(*, as_json: bool = False, **arguments: Any) -> None:  # main has set the global option
+        made = {
+            name: record(**{option: arguments.pop(option) for option in options[name]})
+            for name, record in records.items()
+        }
+        command(**arguments, **made)
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        parameters += options[name].values() if name in options else [parameter]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    if json:
+        option = Annotated[bool, Option("--json", help=json)]
+        keywords.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
+    with_records.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    with_records.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return with_records
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A function's parameters, with annotations that are no longer text: typer would look them up elsewhere.
+
+    Not by `typing.get_type_hints`: Python 3.10's makes all with the default None optional, around what typer looks for.
+    """
+    return dict(inspect.signature(function, eval_str=True).parameters)
 
 
 class ModelsOrCommand(TyperGroup):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
 from edgedeploy.cli.console import print_result
-from edgedeploy.cli.options import JsonOption, complete_model, file_option
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import complete_model, file_option
 from edgedeploy.errors import InputError
 
-app = Typer(help="Turn images into network inputs.", no_args_is_help=True)
+app = Commands(help="Turn images into network inputs.", no_args_is_help=True)
 
 
 @app.command("to-npz")
@@ -30,7 +31,6 @@ def to_npz(
     fit: Literal["stretch", "fill", "pad", "letterbox", "cover", "contain"] = Option(
         "stretch", help="How to fit the image to the network's input: `fit` of a demo."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Write an image as the input of a network, for `edgedeploy run --inputs`.
 
@@ -51,4 +51,4 @@ def to_npz(
     tensor, name = to_tensor(pixels, spec), name or spec.name
     write_arrays(output, {name: tensor})
     about = {"input": name, "dtype": str(tensor.dtype), "shape": list(tensor.shape), "file": str(output)}
-    print_result(json_output, about, f"{name}: {tensor.dtype}{list(tensor.shape)} written to {output}")
+    print_result(about, f"{name}: {tensor.dtype}{list(tensor.shape)} written to {output}")

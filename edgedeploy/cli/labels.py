@@ -6,8 +6,8 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import print_json, print_lines
-from edgedeploy.cli.options import MOST, JsonOption, completing
+from edgedeploy.cli.console import as_json, print_json, print_lines
+from edgedeploy.cli.options import MOST, completing
 from edgedeploy.errors import InputError
 
 
@@ -23,7 +23,6 @@ def labels(
     output: str | None = Option(None, metavar="NAME", help="The output with the scores; default: the first."),
     top: int = Option(5, metavar="N", min=1, max=MOST, help="How many classes to print."),
     softmax: bool = Option(True, "--softmax/--no-softmax", help="Turn the scores into probabilities first."),
-    json_output: JsonOption = False,
 ) -> None:
     """Print the names of the classes with the highest scores.
 
@@ -46,7 +45,7 @@ def labels(
     if softmax:
         scores = probabilities(scores.astype("float64"))
     found = [{**each, "label": label_of(names, int(each["index"]))} for each in top_values(scores, top)]
-    if json_output:
+    if as_json():
         print_json(found)
     else:
         print_lines(f"{each['value']:.6f}  {each['index']}  {each['label']}" for each in found)

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from typer import Option
 
-from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import BoardOption, JsonOption
+from edgedeploy.cli.console import as_table, print_result, shown_progress
+from edgedeploy.cli.options import BoardOption
 
 
 def library(
     board: BoardOption = "local",
     *,
     output: Path = Option(..., "--output", "-o", metavar="FOLDER", help="Write to this folder, creating it if needed."),
-    json_output: JsonOption = False,
 ) -> None:
     """Write the library for your own C, C++ or Python programs.
 
@@ -28,11 +27,11 @@ def library(
     from edgedeploy.target.resolved import resolve
 
     profile = resolve(board).profile
-    files = write_library(profile, output, quiet_if(json_output))
+    files = write_library(profile, output, shown_progress())
     glibc = oldest_glibc(profile)
-    if json_output:
-        names = [str(name) for name in files]
-        print_json({"board": board, "triple": profile.triple, "glibc": glibc, "folder": str(output), "files": names})
-        return
-    stdout().print(f"the library for {profile.triple} with glibc {glibc} or later, in {output}")
-    print_table(["file", "bytes"], [[str(name), f"{(output / name).stat().st_size:,}"] for name in files])
+    names = [str(name) for name in files]
+    print_result(
+        {"board": board, "triple": profile.triple, "glibc": glibc, "folder": str(output), "files": names},
+        f"the library for {profile.triple} with glibc {glibc} or later, in {output}",
+        as_table(["file", "bytes"], [[name, f"{(output / name).stat().st_size:,}"] for name in names]),
+    )

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Context, Exit, Option, Typer
+from typer import Argument, Exit, Option
 
 from edgedeploy.base.text import count
-from edgedeploy.cli.console import print_error, print_json, print_result, print_table, quiet_if, readable, stdout
+from edgedeploy.cli.console import as_json, as_table, print_error, print_result, print_text, readable, shown_progress
+from edgedeploy.cli.groups import Commands
 from edgedeploy.cli.options import (
-    JsonOption,
     SetOption,
     ShapeOption,
     complete_model,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooModel
 
 
-app = Typer(invoke_without_command=True)
+app = Commands()
 
 ModelName = Annotated[str, Argument(help="A model's name or file.", autocompletion=complete_model)]
 ModelNames = Annotated[
@@ -34,8 +34,8 @@ ModelNames = Annotated[
 ]
 
 
-@app.callback()
-def list_models(context: Context, json_output: JsonOption = False) -> None:
+@app.listing
+def list_models() -> None:
     """List the known networks, and where their files are.
 
     A network's files are bundled (inside edgedeploy), in a mirror (a folder in EDGEDEPLOY_MODELS), cached (downloaded
@@ -44,17 +44,11 @@ def list_models(context: Context, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy models
     """
-    if context.invoked_subcommand is not None:
-        return
-
-    summaries = [_summary(path, model) for path, model in _all_entries()]
-    if json_output:
-        print_json(summaries)
-        return
     from rich.filesize import decimal
 
+    summaries = [_summary(path, model) for path, model in _all_entries()]
     rows = ([each["name"], each["task"], decimal(each["size"]), each["state"]] for each in summaries)
-    print_table(["model", "task", "size", "files"], rows, right=["size"])
+    print_result(summaries, as_table(["model", "task", "size", "files"], rows, right=["size"]))
 
 
 @app.command()
@@ -65,7 +59,6 @@ def show(
     ),
     input_shape: ShapeOption = None,
     set_inputs: SetOption = None,
-    json_output: JsonOption = False,
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
 
@@ -74,6 +67,8 @@ def show(
 
     Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
     """
+    import yaml
+
     if graph:
         from edgedeploy.frontends.format import ImportOptions
         from edgedeploy.zoo.drawing import draw
@@ -81,31 +76,25 @@ def show(
 
         # A drawing needs no weights.
         options = ImportOptions(weights="random", values=parse_values(set_inputs))
-        drawn = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
+        drawn = draw(find_source(name, parse_shapes(input_shape), shown_progress(), options), graph)
         boxes = "" if drawn.boxes == drawn.layers else f" in {drawn.boxes} boxes"
         about = {"name": name, "graph": str(graph), "layers": drawn.layers, "boxes": drawn.boxes}
-        print_result(json_output, about, f"{graph}: {drawn.layers} layers{boxes}")
+        print_result(about, f"{graph}: {drawn.layers} layers{boxes}")
         return
     path, model = _entry(name)
     summary = _summary(path, model)
-    if json_output:
-        content = model.model_dump(exclude_none=True, exclude={"files"})
-        print_json({"name": path.stem, "file": str(path), **content, **summary})
-        return
-    import yaml
-
+    content = model.model_dump(exclude_none=True, exclude={"files"})
     document = yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False, width=1000)
     lines = [f"# {path}", *document.rstrip().split("\n"), ""]
     for file in summary["files"]:
         lines.append(f"{file['name']}: " + (f"{file['state']}, {file['path']}" if file["path"] else "absent"))
-    stdout().print(*lines, sep="\n")
+    print_result({"name": path.stem, "file": str(path), **content, **summary}, *lines)
 
 
 @app.command()
 def pull(
     names: ModelNames = None,
     everything: bool = Option(False, "--all", help="Download every network that has a download."),
-    json_output: JsonOption = False,
 ) -> None:
     """Download networks that are not on this machine yet; interrupted downloads are resumed.
 
@@ -115,7 +104,7 @@ def pull(
 
     if bool(names) == everything:
         raise InputError("which models?", why="name some, or give --all", hints=["list them with `edgedeploy models`"])
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     failures: list[DownloadError] = []
     pulled: list[dict[str, Any]] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
@@ -134,18 +123,16 @@ def pull(
             source, obtained = store.obtainable(path, model, progress)
             copies = store.pull(obtained, folder=source.parent, progress=progress)
             pulled.append({"name": path.stem, "files": list(map(str, copies))})
-            for copy in copies if not json_output else ():
-                stdout().print(f"{path.stem}: {copy}")
+            print_text(*(f"{path.stem}: {copy}" for copy in copies))
         except DownloadError as error:
             if len(entries) == 1:
                 raise
             print_error(error)
             pulled.append({"name": path.stem, "files": [], "error": error.cause})
             failures.append(error)
-    if json_output:
-        print_json(pulled)
+    print_result(pulled)
     if failures:
-        _fail(DownloadError(f"{len(failures)} of {len(entries)} models could not be downloaded"), json_output)
+        _fail(DownloadError(f"{len(failures)} of {len(entries)} models could not be downloaded"))
 
 
 @app.command(name="import")
@@ -166,7 +153,6 @@ def import_model(
     preset: Literal["imagenet"] | None = Option(None, help="Use ImageNet's mean and standard deviation."),
     input_shape: ShapeOption = None,
     force: bool = Option(False, "--force", help="Replace an existing network of this name."),
-    json_output: JsonOption = False,
 ) -> None:
     """Add your own network to the zoo: copy its files and an entry to your configuration folder.
 
@@ -184,7 +170,7 @@ def import_model(
     pixels = PRESETS[preset] if preset else (parse_numbers("--mean", mean), parse_numbers("--std", std))
     stated = Stated(task, labels, *pixels)
     shapes = parse_shapes(input_shape)
-    path = import_network(name, files, shapes, stated, replace=force, progress=quiet_if(json_output))
+    path = import_network(name, files, shapes, stated, replace=force, progress=shown_progress())
     _, model = _entry(str(path))
     guess = f"{model.labels}, guessed by their number" if model.labels else "none"
     guess += "; --labels FILE takes a file with a class name on each line"
@@ -192,7 +178,6 @@ def import_model(
     guessed = "" if {"mean", "scale"} <= stated.fields else ", guessed"
     about = model.input.model_dump(include={"mean", "scale"})
     print_result(
-        json_output,
         {"name": name, "file": str(path), "task": model.task, "labels": model.labels, **about},
         f"{name}: {path}",
         f"task: {model.task}{'' if task else ', guessed'}",
@@ -203,7 +188,7 @@ def import_model(
 
 
 @app.command()
-def verify(names: ModelNames = None, json_output: JsonOption = False) -> None:
+def verify(names: ModelNames = None) -> None:
     """Check size and SHA-256 of the copies on this machine; of all networks if none is named.
 
     A named network without files on this machine counts as a failure.
@@ -219,24 +204,20 @@ def verify(names: ModelNames = None, json_output: JsonOption = False) -> None:
             for copy in copies:
                 state = "ok" if copy.sound else "damaged"
                 found.append({**about, "state": state, "path": str(copy.path), "place": copy.place})
-                if not json_output:
-                    stdout().print(f"{path.stem}: {'ok' if copy.sound else 'DAMAGED'}, {copy.place}: {copy.path}")
+                print_text(f"{path.stem}: {'ok' if copy.sound else 'DAMAGED'}, {copy.place}: {copy.path}")
             if not copies and names:
                 found.append({**about, "state": "absent"})
-                if not json_output:
-                    stdout().print(f"{path.stem}: absent: {file.name}")
-    if json_output:
-        print_json(found)
+                print_text(f"{path.stem}: absent: {file.name}")
+    print_result(found)
     if failed := sum(each["state"] != "ok" for each in found):
         hint = "`edgedeploy models pull NAME` replaces damaged files in the cache"
         many = f"{count(failed, 'file')} {'is' if failed == 1 else 'are'} damaged or absent"
-        _fail(DownloadError(many, hints=[hint]), json_output)
+        _fail(DownloadError(many, hints=[hint]))
 
 
 @app.command(name="rm")
 def remove(
     names: list[str] = Argument(..., metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
-    json_output: JsonOption = False,
 ) -> None:
     """Remove networks' files from the cache, and your own networks altogether; mirrors are never touched.
 
@@ -245,13 +226,12 @@ def remove(
     from edgedeploy.zoo import store
     from edgedeploy.zoo.importing import forget, own_models
 
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     done: list[dict[str, Any]] = []
 
     def say(name: str, file: Path | str, removed: bool, text: str, stays: Iterable[Path] = ()) -> None:
         done.append({"name": name, "file": str(file), "removed": removed, "stays": list(map(str, stays))})
-        if not json_output:
-            stdout().print(f"{name}: {text}")
+        print_text(f"{name}: {text}")
 
     for path, model in [_entry(name) for name in names]:
         if path.parent == own_models():
@@ -265,15 +245,13 @@ def remove(
             for copy in copies:
                 text += f"; the {'copy in a mirror' if copy.place == 'mirror' else 'bundled copy'} stays: {copy.path}"
             say(path.stem, file.name, bool(removed), f"{file.name}: {text}", [copy.path for copy in copies])
-    if json_output:
-        print_json(done)
+    print_result(done)
 
 
-def _fail(error: DownloadError, json_output: bool) -> None:
+def _fail(error: DownloadError) -> None:
     """End with an error; after results in JSON, it goes to standard error alone."""
-    if not json_output:
+    if not as_json():
         raise error
-
     print_error(error)
     raise Exit(error.exit_code)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from typer import Option, Typer
+from typer import Option
 
 from edgedeploy.cli.console import print_result
-from edgedeploy.cli.options import JsonOption, complete_model
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import complete_model
 
-app = Typer()
+app = Commands()
 
 
 @app.callback()
@@ -26,7 +27,6 @@ def new_app(
     output: Path | None = Option(
         None, "--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Write a program that runs a network on images on a board, and prints the results.
 
@@ -38,7 +38,6 @@ def new_app(
     files = write_program(language, model, folder)
     recipe = folder / next((name for name in files if name.name == "CMakeLists.txt"), files[0])
     print_result(
-        json_output,
         {"model": model, "folder": str(folder), "files": [str(name) for name in files]},
         *(str(folder / name) for name in files),
         f"{recipe} says how to build it; `edgedeploy push {model}` puts the network on a board, and",

@@ -187,7 +187,6 @@ ModelOnBoard = Annotated[str, Argument(help="The model's name on the board.")]
 ModelsArgument = Annotated[
     list[str], Argument(metavar="MODEL", help="Networks: zoo names or files.", autocompletion=complete_model)
 ]
-JsonOption = Annotated[bool, Option("--json", help="Print one JSON value for scripts.")]
 ThreadsOption = Annotated[
     int | None, Option("--threads", "-t", min=1, help="Threads to use; default: the board's cores.")
 ]

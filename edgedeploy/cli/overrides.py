@@ -1,13 +1,10 @@
-"""The options that override a board's profile, and records of options as parameters of commands."""
+"""The options that override a board's profile."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -134,38 +131,3 @@ def _words(option: str, text: str | None) -> list[str] | None:
         return [text] if is_file(Path(text)) else shlex.split(text)
     except ValueError as error:
         raise InputError(f"{option} is not quoted as in a shell", why=f"{text!r}: {error}") from error
-
-
-def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command options that it receives as records: the fields of its parameters that are dataclasses."""
-    own = _parameters(command)
-    records = {
-        name: each.annotation
-        for name, each in own.items()
-        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
-    }
-    options = {name: _parameters(record) for name, record in records.items()}
-
-    @functools.wraps(command)
-    def with_records(**arguments: Any) -> None:
-        made = {
-            name: record(**{option: arguments.pop(option) for option in options[name]})
-            for name, record in records.items()
-        }
-        command(**arguments, **made)
-
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in own.items():
-        parameters += options[name].values() if name in options else [parameter]
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    with_records.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    with_records.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-    return with_records
-
-
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """A function's parameters, with annotations that are no longer text: typer would look them up elsewhere.
-
-    Not by `typing.get_type_hints`: Python 3.10's makes all with the default None optional, around what typer looks for.
-    """
-    return dict(inspect.signature(function, eval_str=True).parameters)

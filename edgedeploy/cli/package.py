@@ -6,10 +6,10 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from typer import Argument, Typer
+from typer import Argument
 
-from edgedeploy.cli.console import foreign, print_json, stdout
-from edgedeploy.cli.options import JsonOption
+from edgedeploy.cli.console import foreign, print_result, print_text
+from edgedeploy.cli.groups import Commands
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -18,27 +18,22 @@ if TYPE_CHECKING:
     from edgedeploy.model.tensors import TensorSpec
     from edgedeploy.package.manifest import Manifest
 
-app = Typer(help="Show and verify packages.", no_args_is_help=True)
+app = Commands(help="Show and verify packages.", no_args_is_help=True)
 
 
 @app.command()
-def show(
-    package: Path = Argument(..., metavar="PACKAGE", help="The archive."), json_output: JsonOption = False
-) -> None:
+def show(package: Path = Argument(..., metavar="PACKAGE", help="The archive.")) -> None:
     """Show a package's contents: the network, the target and requirements of its code, memory, files.
 
     With --json, its manifest. Only the manifest is read; `verify` checks the files against it.
 
     Example: edgedeploy package show dist/rpi4/digits.tar.gz
     """
+    from rich.table import Table
+
     from edgedeploy.package.archive import read_manifest
 
     manifest = read_manifest(package)
-    if json_output:
-        print_json(manifest.model_dump(mode="json", by_alias=True))
-        return
-    from rich.table import Table
-
     needs = [f"{manifest.abi.elf_class}-bit {manifest.abi.machine}", f"CPU {manifest.abi.cpu}", *manifest.abi.features]
     needs += [f"{manifest.abi.float_abi}-float ABI"] * (manifest.abi.float_abi is not None)
     needs += [f"glibc {manifest.abi.glibc}"] * (manifest.abi.glibc is not None)
@@ -76,13 +71,11 @@ def show(
     for name, value in rows.items():
         if value:
             table.add_row(name, value)
-    stdout().print(table)
+    print_result(manifest.model_dump(mode="json", by_alias=True), table)
 
 
 @app.command()
-def verify(
-    packages: list[Path] = Argument(..., metavar="PACKAGE", help="The archives."), json_output: JsonOption = False
-) -> None:
+def verify(packages: list[Path] = Argument(..., metavar="PACKAGE", help="The archives.")) -> None:
     """Check that packages are intact: every file that the manifest lists, with its SHA-256, and nothing else.
 
     A network's end that edgedeploy itself computes (docs/tails.md) is checked as well.
@@ -100,12 +93,9 @@ def verify(
         read_tails(path)
         size = sum(member.size for member in manifest.files.values())
         found.append({"package": str(path), "model": manifest.model, "board": manifest.board, "bytes": size})
-        if not json_output:
-            stdout().print(
-                f"{path} is sound: {manifest.model} for {manifest.board}, {len(manifest.files)} files, {size:,} bytes"
-            )
-    if json_output:
-        print_json(found)
+        files = f"{len(manifest.files)} files, {size:,} bytes"
+        print_text(f"{path} is sound: {manifest.model} for {manifest.board}, {files}")
+    print_result(found)
 
 
 def _entries(manifest: Manifest) -> dict[str, str | Text]:

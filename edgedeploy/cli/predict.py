@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from edgedeploy.base.text import count, significant
-from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import Importing, JsonOption, complete_model, completing, file_option
-from edgedeploy.cli.overrides import Precision, flattened
+from edgedeploy.cli.console import as_json, as_table, foreign, print_json, print_text, shown_progress
+from edgedeploy.cli.options import Importing, complete_model, completing, file_option
+from edgedeploy.cli.overrides import Precision
 
 if TYPE_CHECKING:
     from edgedeploy.api.predicting import Predicted
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 complete_predictable = completing("edgedeploy.predicting.tools:predictable")
 
 
-@flattened
 def predict(
     network: str = Argument(
         ...,
@@ -44,7 +43,6 @@ def predict(
     report: Path | None = file_option(
         None, "--report", what="Also write an HTML page with a chart.", metavar="FILE.html"
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Predict a network's cycles on a board's core.
 
@@ -73,7 +71,7 @@ def predict(
 
     if report:
         require_report()
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     predicted = predict_network(
         network,
         resolve(board, {"precision": precision} if precision else {}),
@@ -90,7 +88,7 @@ def predict(
         prediction = predicted.prediction
         compared = beside(prediction, predicted.peers)
         write_page(report, prediction, title, _facts(prediction, predicted.means), compared)
-    if json_output:
+    if as_json():
         print_json(predicted.to_dict())
     else:
         _print(predicted, title)
@@ -117,12 +115,9 @@ def _print(predicted: Predicted, title: str) -> None:
     prediction, peers = predicted.prediction, predicted.peers
     titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
     rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]
-    print_table(titles, rows, right=titles[1:])
-    stdout().print(title)
-    for name, text in _facts(prediction, predicted.means).items():
-        stdout().print(f"  {name}: {text}")
+    facts = _facts(prediction, predicted.means)
+    print_text(as_table(titles, rows, right=titles[1:]), title, *(f"  {name}: {text}" for name, text in facts.items()))
     if peers:
         compared = beside(prediction, peers)
-        print_table(compared.titles, compared.rows, right=compared.titles[1:])
-        for engine, why in compared.left_out:
-            stdout().print(foreign(f"{engine} is left out: {why}"))
+        left_out = (f"{engine} is left out: {why}" for engine, why in compared.left_out)
+        print_text(as_table(compared.titles, compared.rows, right=compared.titles[1:]), *left_out)

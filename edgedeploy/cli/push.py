@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.base.text import count
-from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import BoardOrLast, Health, JsonOption, WhereAll, complete_model
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.console import as_table, conclude, print_result, print_text, shown_progress
+from edgedeploy.cli.options import BoardOrLast, Health, WhereAll, complete_model
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from edgedeploy.target.resolved import ResolvedBoard
 
 
-@flattened
 def push(
     models: list[str] | None = Argument(
         None,
@@ -42,7 +41,6 @@ def push(
         help="Refuse packages with no recorded accuracy or agreement with the float network, or one below X.",
     ),
     overrides: Overriding,
-    json_output: JsonOption = False,
 ) -> None:
     """Put packages on boards as releases, and switch to them there.
 
@@ -69,7 +67,7 @@ def push(
 
     if overrides.fields and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     resolved = board.resolved(progress, overrides.fields)
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
@@ -87,31 +85,31 @@ def push(
         }
 
     if len(wrong) == len(names):  # before a board is reached or started
-        if json_output:
-            print_json([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
+        print_result([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
         conclude(wrong.items())
     targets = where.addresses(resolved, progress)
     results = push_all(targets, releases, options, strict=where.strict_host_key, progress=progress)
     if len(results) == 1 and isinstance(results[0][2], EdgedeployError):
         raise results[0][2]
-    if json_output:
-        print_json([{"host": str(address), "model": model, **outcome.to_dict()} for address, model, outcome in results])
-    else:
-        titles = ["board", "model", "release", "result", "sent, bytes", "time, s"]
-        print_table(titles, (_row(*result) for result in results), right=titles[-2:])
-        for address, model, outcome in results:
-            if not isinstance(outcome, EdgedeployError) and outcome.health:
-                text = outcome.health.expandtabs().splitlines()
-                stdout().print(foreign(f"the health check of {model} on {address} printed:", *text))
-        pushed = [outcome for *_, outcome in results if not isinstance(outcome, EdgedeployError)]
-        for model, outputs in {each.model: each.compiled_up_to for each in pushed if each.compiled_up_to}.items():
-            stdout().print(
-                foreign(
-                    f"note: on the board {model} ends with {', '.join(outputs)}",
-                    "the rest depends on data: edgedeploy's Python computes it on the machine that calls `run` or "
-                    "`demo`, see docs/tails.md",
-                )
-            )
+    titles = ["board", "model", "release", "result", "sent, bytes", "time, s"]
+    print_result(
+        [{"host": str(address), "model": model, **outcome.to_dict()} for address, model, outcome in results],
+        as_table(titles, (_row(*result) for result in results), right=titles[-2:]),
+    )
+    cut_off = {}
+    for address, model, outcome in results:
+        if isinstance(outcome, EdgedeployError):
+            continue
+        if outcome.health:
+            print_text(f"the health check of {model} on {address} printed:", *outcome.health.expandtabs().splitlines())
+        if outcome.compiled_up_to:
+            cut_off[outcome.model] = outcome.compiled_up_to
+    for model, outputs in cut_off.items():
+        print_text(
+            f"note: on the board {model} ends with {', '.join(outputs)}",
+            "the rest depends on data: edgedeploy's Python computes it on the machine that calls `run` or "
+            "`demo`, see docs/tails.md",
+        )
     # A board that was not reached is one failure, however many models there are.
     first = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
     conclude(

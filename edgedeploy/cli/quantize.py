@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import (
-    DemoOption,
-    EpsilonOption,
-    JsonOption,
-    ShapeOption,
-    complete_model,
-    file_option,
-    parse_shapes,
-)
+from edgedeploy.cli.console import as_json, as_table, foreign, print_json, print_text, shown_progress
+from edgedeploy.cli.options import DemoOption, EpsilonOption, ShapeOption, complete_model, file_option, parse_shapes
 from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +60,6 @@ def quantize(
     ),
     input_shape: ShapeOption = None,
     epsilon: EpsilonOption = None,
-    json_output: JsonOption = False,
 ) -> None:
     """Quantise a float network to 8 bits, and report the loss.
 
@@ -105,9 +96,9 @@ def quantize(
         all_pairs=all_pairs,
         shapes=parse_shapes(input_shape),
         options=ImportOptions(epsilon=epsilon),
-        progress=quiet_if(json_output),
+        progress=shown_progress(),
     )
-    if json_output:
+    if as_json():
         print_json(made.to_dict())
     else:
         _print(made.made, made.path, made.bytes)
@@ -121,16 +112,14 @@ def _print(made: Made, path: Path, written: int) -> None:
     for each in made.worst[:MOST_WORST]:
         left = "float" if each.layer.name in kept else ""
         rows.append([foreign(each.layer.name), each.layer.operator, f"{each.ratio_db:.1f}", left])
-    print_table(["layer", "operator", ratio, ""], rows, right=[ratio], title="worst layers")
     outputs = [[foreign(name), f"{noise.ratio_db:.1f}"] for name, noise in made.comparison.noise.items()]
-    print_table(["output", ratio], outputs, right=[ratio])
-    console = stdout()
-    console.print(foreign(*made.record.lines()))
-    if made.scores:  # what was evaluated besides the recorded accuracy
-        before, after = made.scores
-        for name, value in before.more.items():
-            console.print(f"{name}: {value:.2%} before, {after.more[name]:.2%} after")
-    console.print(
+    # What was evaluated besides the recorded accuracy.
+    before, after = (score.more for score in made.scores) if made.scores else ({}, {})
+    print_text(
+        as_table(["layer", "operator", ratio, ""], rows, right=[ratio], title="worst layers"),
+        as_table(["output", ratio], outputs, right=[ratio]),
+        *made.record.lines(),
+        *(f"{name}: {value:.2%} before, {after[name]:.2%} after" for name, value in before.items()),
         f"{path}  {written:,} bytes, {written / made.bytes_before:.0%} of {made.bytes_before:,}; "
-        f"{made.layers - len(made.kept)} of {made.layers} layers quantised"
+        f"{made.layers - len(made.kept)} of {made.layers} layers quantised",
     )

@@ -6,29 +6,34 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
 from edgedeploy.base.text import count, milliseconds, times
-from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stderr, stdout
-from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
+from edgedeploy.cli.console import as_table, print_result, shown_progress, stderr
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import RecordsArgument, complete_records
 from edgedeploy.errors import RecordsError, UnknownNameError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from edgedeploy.records.exchange import Merged
     from edgedeploy.records.trial import TaskOverview, Trial
 
 # Characters of an error's end, where compilers and TVM put the cause.
 _ERROR_LETTERS = 100
 
-app = Typer(help="List, show, merge, export, import and prune tuning records.", no_args_is_help=True)
+app = Commands(help="List, show, merge, export, import and prune tuning records.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_records(json_output: JsonOption = False) -> None:
+def list_records() -> None:
     """List the tuning records on this machine, by board.
 
     Example: edgedeploy records list
     """
+    from rich.filesize import decimal
+
     from edgedeploy.records.database import read_records
     from edgedeploy.records.header import cpu_of, folders
     from edgedeploy.records.trial import overview
@@ -52,14 +57,9 @@ def list_records(json_output: JsonOption = False) -> None:
                 "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
             }
         )
-    if json_output:
-        print_json(summaries)
-        return
     if not summaries:
-        stdout().print("there are no tuning records; `edgedeploy tune` creates some")
+        print_result([], "there are no tuning records; `edgedeploy tune` creates some")
         return
-    from rich.filesize import decimal
-
     rows = []
     for each in summaries:
         cpu = cpu_of(each["target"])
@@ -67,14 +67,13 @@ def list_records(json_output: JsonOption = False) -> None:
         counts = [str(each[key]) for key in ("workloads", "trials", "failures")]
         rows.append([*named, *counts, times(each["best_speed_up"]), decimal(each["bytes"])])
     numbers = ["tasks", "trials", "failures", "best speed-up", "size"]
-    print_table(["board", "cpu", "triple", *numbers], rows, right=numbers)
+    print_result(summaries, as_table(["board", "cpu", "triple", *numbers], rows, right=numbers))
 
 
 @app.command()
 def show(
     name: RecordsArgument,
     task: str | None = Option(None, help="Show each trial of one task: its name, or the start of its workload's hash."),
-    json_output: JsonOption = False,
 ) -> None:
     """Show records: their board and target, the runs that created them, and each task; or each trial of one task.
 
@@ -88,26 +87,22 @@ def show(
     folder = find_folder(name)
     content = read_records(folder)
     if task is not None:
-        _show_task(_of_task(content.trials, task, folder), json_output)
+        _show_task(_of_task(content.trials, task, folder))
         return
     header, tasks = content.header, overview(content.trials)
     runs = [event for event in content.events if isinstance(event, RunStarted)]
-    if json_output:
-        shown = {"folder": str(folder), **header.model_dump(mode="json")}
-        shown["runs"] = [run.model_dump(mode="json") for run in runs]
-        print_json({**shown, "tasks": [vars(each) for each in tasks]})
-        return
+    shown = {"folder": str(folder), **header.model_dump(mode="json")}
+    shown["runs"] = [run.model_dump(mode="json") for run in runs]
     lines = [f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"]
     lines.append(" ".join(f"{key}={value}" for key, value in header.target.items()))
     for run in runs:
         how = f"{count(len(run.tasks), 'task')}, {run.tuner}, seed {run.seed}"
         lines.append(f"run {run.run}: {run.model} on {', '.join(run.hosts)}, {how}")
-    stdout().print(*lines, sep="\n")
-    _print_tasks(tasks)
+    print_result({**shown, "tasks": [vars(each) for each in tasks]}, *lines, _task_table(tasks))
 
 
 @app.command()
-def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
+def best(name: RecordsArgument) -> None:
     """Show the candidate that builds use for each task.
 
     Example: edgedeploy records best rpi4
@@ -117,17 +112,13 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
     from edgedeploy.records.trial import overview
 
     tasks = overview(read_records(find_folder(name)).trials)
-    if json_output:
-        print_json([vars(each) for each in tasks])
-        return
-    _print_tasks(tasks, candidates=True)
+    print_result([vars(each) for each in tasks], _task_table(tasks, candidates=True))
 
 
 @app.command()
 def merge(
     sources: list[str] = Argument(..., metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
     into: str = Option(..., metavar="BOARD|DIR", help="Add them to these; a missing folder is created."),
-    json_output: JsonOption = False,
 ) -> None:
     """Add records to others of the same board and target. Trials that exist already count once.
 
@@ -136,15 +127,13 @@ def merge(
     from edgedeploy.records.exchange import merge as merge_records
     from edgedeploy.records.header import find_folder
 
-    folders, progress = [find_folder(source) for source in sources], quiet_if(json_output)
-    _print_merged(merge_records(folders, _destination(into), progress), json_output)
+    folders, progress = [find_folder(source) for source in sources], shown_progress()
+    _print_merged(merge_records(folders, _destination(into), progress))
 
 
 @app.command()
 def export(
-    name: RecordsArgument,
-    output: Path = Argument(..., metavar="FILE", help="The file to write, .jsonl."),
-    json_output: JsonOption = False,
+    name: RecordsArgument, output: Path = Argument(..., metavar="FILE", help="The file to write, .jsonl.")
 ) -> None:
     """Write records as JSON lines; equal records give equal bytes.
 
@@ -156,7 +145,7 @@ def export(
     trials = export_records(find_folder(name), output)
     size = output.stat().st_size
     about = {"file": str(output), "trials": trials, "bytes": size}
-    print_result(json_output, about, f"{output}: {count(trials, 'trial')}, {size:,} bytes")
+    print_result(about, f"{output}: {count(trials, 'trial')}, {size:,} bytes")
 
 
 @app.command(name="import")
@@ -165,7 +154,6 @@ def import_records(
     into: str | None = Option(
         None, metavar="BOARD|DIR", help="Add them to these records; default: those of their board."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Add the records in a file or a folder to those of their board. Each line is validated.
 
@@ -173,8 +161,8 @@ def import_records(
     """
     from edgedeploy.records.exchange import import_records as add_records
 
-    merged = add_records(source, _destination(into) if into else None, quiet_if(json_output))
-    _print_merged(merged, json_output)
+    merged = add_records(source, _destination(into) if into else None, shown_progress())
+    _print_merged(merged)
 
 
 @app.command()
@@ -182,7 +170,6 @@ def prune(
     name: RecordsArgument,
     keep: int = Option(16, min=1, help="How many of each task's best trials to keep."),
     dry_run: bool = Option(False, "--dry-run", help="Report what would be dropped, and drop nothing."),
-    json_output: JsonOption = False,
 ) -> None:
     """Drop failed trials, and all but the best of each task. Builds stay the same.
 
@@ -198,7 +185,6 @@ def prune(
     pruned = prune_records(folder, keep, dry_run=dry_run)
     verb = "would be removed" if dry_run else "removed"
     print_result(
-        json_output,
         {"folder": str(folder), "removed": pruned.removed, "kept": pruned.kept, "dry_run": dry_run},
         f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} kept",
     )
@@ -213,10 +199,7 @@ def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
     return found
 
 
-def _show_task(trials: list[Trial], json_output: bool) -> None:
-    if json_output:
-        print_json([trial.model_dump(mode="json") for trial in trials])
-        return
+def _show_task(trials: list[Trial]) -> None:
     rows = []
     for trial in trials:
         warmth = trial.conditions.temperature_c if trial.conditions else None
@@ -226,26 +209,27 @@ def _show_task(trials: list[Trial], json_output: bool) -> None:
         measured = [milliseconds(trial.median_ms), f"{warmth:.0f} °C" if warmth is not None else ""]
         rows.append([name, f"{trial.time:%Y-%m-%d %H:%M:%S}", trial.host, *measured, result])
     numbers = ["ms", "temperature"]
-    print_table(["trial", "time (UTC)", "host", *numbers, "candidate or failure"], rows, right=numbers)
+    table = as_table(["trial", "time (UTC)", "host", *numbers, "candidate or failure"], rows, right=numbers)
+    print_result([trial.model_dump(mode="json") for trial in trials], table)
 
 
-def _print_tasks(tasks: list[TaskOverview], *, candidates: bool = False) -> None:
+def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table:
     rows = []
     for each in tasks:
         measured = [milliseconds(each.default_ms), milliseconds(each.best_ms), times(each.speed_up)]
         cells = [each.task, each.workload, str(each.trials), str(each.failures), *measured]
         rows.append([*cells, *([_candidate(each.configuration)] if candidates else [])])
     numbers = ["trials", "failures", "default ms", "best ms", "speed-up"]
-    print_table(["task", "workload", *numbers, *(["candidate"] if candidates else [])], rows, right=numbers)
+    return as_table(["task", "workload", *numbers, *(["candidate"] if candidates else [])], rows, right=numbers)
 
 
 def _candidate(configuration: dict[str, Any] | None) -> str:
     return json.dumps(configuration, sort_keys=True) if configuration is not None else ""
 
 
-def _print_merged(merged: Merged, json_output: bool) -> None:
+def _print_merged(merged: Merged) -> None:
     line = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
-    print_result(json_output, {**vars(merged), "folder": str(merged.folder)}, line)
+    print_result({**vars(merged), "folder": str(merged.folder)}, line)
 
 
 def _destination(name: str) -> Path:

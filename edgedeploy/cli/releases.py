@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
 from edgedeploy.base.text import count
-from edgedeploy.cli.console import foreign, print_json, print_result, print_table, quiet_if
-from edgedeploy.cli.options import Health, JsonOption, ModelOnBoard, RemoteBoard
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.console import as_table, foreign, print_result, shown_progress
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import Health, ModelOnBoard, RemoteBoard
 
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board
     from edgedeploy.base.progress import Progress
 
-app = Typer(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
+app = Commands(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
 
 _TIME = "%Y-%m-%d %H:%M"
 
 
 @app.command("list")
-@flattened
 def list_releases(
     *,
     where: RemoteBoard,
     history: bool = Option(False, "--history", help="Show which releases were in use, when, and on whose behalf."),
-    json_output: JsonOption = False,
 ) -> None:
     """List the releases on a board, or its history of releases in use.
 
@@ -34,13 +32,9 @@ def list_releases(
 
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    with _board(where, quiet_if(json_output)) as connected:
+    with _board(where, shown_progress()) as connected:
         entries = connected.history() if history else []
         found = [] if history else connected.releases()
-    if json_output:
-        events = [{"model": model, **entry.to_dict()} for model, entry in entries]
-        print_json(events if history else [each.to_dict() for each in found])
-        return
     rows = []
     for model, entry in entries:
         what = f"{entry.event.value}: {entry.reason}" if entry.reason else entry.event.value
@@ -49,21 +43,16 @@ def list_releases(
         last = each.history[-1] if each.history else None
         event = foreign(f"{last.event.value} {last.time:{_TIME}} by {last.who}" if last else "")
         rows.append([each.model, each.id, f"{each.made:{_TIME}}", each.state, f"{each.kibibytes:,}", event])
+    titles = ["model", "release", "made (UTC)", "state", "KiB", "last"]
     if history:
-        print_table(["time (UTC)", "model", "release", "what", "by"], rows)
-    else:
-        print_table(["model", "release", "made (UTC)", "state", "KiB", "last"], rows, right=["KiB"])
+        titles = ["time (UTC)", "model", "release", "what", "by"]
+    events = [{"model": model, **entry.to_dict()} for model, entry in entries]
+    print_result([*events, *(each.to_dict() for each in found)], as_table(titles, rows, right=["KiB"]))
 
 
 @app.command()
-@flattened
 def activate(
-    model: ModelOnBoard,
-    release: str = Argument(..., help="The release's name."),
-    *,
-    where: RemoteBoard,
-    health: Health,
-    json_output: JsonOption = False,
+    model: ModelOnBoard, release: str = Argument(..., help="The release's name."), *, where: RemoteBoard, health: Health
 ) -> None:
     """Switch to a release on the board, after a self-test; go back if it fails a check in use.
 
@@ -72,56 +61,49 @@ def activate(
     from edgedeploy.release.layout import check_id
 
     check_id(release)
-    _switch(model, release, where, health, json_output)
+    _switch(model, release, where, health)
 
 
 @app.command()
-@flattened
-def rollback(model: ModelOnBoard, *, where: RemoteBoard, health: Health, json_output: JsonOption = False) -> None:
+def rollback(model: ModelOnBoard, *, where: RemoteBoard, health: Health) -> None:
     """Switch to the previous release in use, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
     """
-    _switch(model, None, where, health, json_output)
+    _switch(model, None, where, health)
 
 
 @app.command()
-@flattened
-def gc(
-    *,
-    where: RemoteBoard,
-    keep: int = Option(3, min=1, help="How many releases of each model to keep."),
-    json_output: JsonOption = False,
-) -> None:
+def gc(*, where: RemoteBoard, keep: int = Option(3, min=1, help="How many releases of each model to keep.")) -> None:
     """Remove old releases, all trials, and files that belong to neither.
 
     Of each model, the release in use stays, and the newest that were in use.
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
-    with _board(where, quiet_if(json_output)) as connected:
+    with _board(where, shown_progress()) as connected:
         removed = connected.remove_old(keep)
     lines = [f"no model has more than {count(keep, 'release')}, and there are no trials"]
     if removed:
         parts = [folder.partition("/") for folder in removed]
         lines = [f"{name} is removed{', a trial' if area == 'trials' else ''}" for area, _, name in parts]
-    print_result(json_output, {"host": connected.address, "removed": removed}, *lines)
+    print_result({"host": connected.address, "removed": removed}, *lines)
 
 
-def _switch(model: str, release: str | None, where: RemoteBoard, health: Health, json_output: bool) -> None:
+def _switch(model: str, release: str | None, where: RemoteBoard, health: Health) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
     from edgedeploy.release.layout import check_model
 
     check_model(model)
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     resolved = where.resolved(progress)
     health.of(resolved)  # refuses an invalid check before connecting
     with connect(resolved, **where.options, progress=progress) as connected:
         checks = vars(health)
         to = connected.activate(model, release, **checks) if release else connected.rollback(model, **checks)
         about = {"host": connected.address, "model": model, "release": to}
-        print_result(json_output, about, f"{connected.address} now uses {model} {to}")
+        print_result(about, f"{connected.address} now uses {model} {to}")
 
 
 def _board(where: RemoteBoard, progress: Progress) -> Board:

@@ -9,11 +9,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
-from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, print_table, stderr, stdout
-from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, completing, one_host_option
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.console import (
+    ConsoleProgress,
+    as_json,
+    as_table,
+    foreign,
+    print_json,
+    print_result,
+    print_text,
+    stderr,
+    stdout,
+)
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import BoardOption, WhereAll, completing, one_host_option
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from edgedeploy.rpc.background import Part
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
-app = Typer(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
+app = Commands(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
 
 
 _LOOK_S = 1.0
@@ -31,7 +41,7 @@ _REVIVE_S = 600
 DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
 
 
-@app.command()
+@app.command(json=None)
 def tracker(
     port: int = Option(DEFAULT_PORT, "--port", "-p", min=0, max=65535, help="Port to listen on; 0 takes any."),
     host: Annotated[
@@ -70,8 +80,7 @@ def tracker(
                 time.sleep(_LOOK_S)
 
 
-@app.command()
-@flattened
+@app.command(json=None)
 def server(
     board: BoardOption = "local",
     *,
@@ -148,7 +157,6 @@ def status(
     tracker_at: str | None = Option(
         None, "--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """List the trackers and servers running here, and the trackers' devices.
 
@@ -168,7 +176,7 @@ def status(
             known[address] = summary(Endpoint.parse(address))
         except RpcError as error:
             known[address] = error
-    if json_output:
+    if as_json():
         devices: dict[str, Any] = {
             address: {"error": str(found)}
             if isinstance(found, RpcError)
@@ -185,7 +193,7 @@ def status(
         for part in parts:
             what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
             rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
-        print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
+        print_text(as_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows))
     for address, found in known.items():
         if isinstance(found, RpcError):
             stdout().print(str(found))
@@ -197,7 +205,7 @@ def status(
                 [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
                 for key, devices in found.items()
             )
-            print_table([f"key at {address}", "devices", *numbers], cells, right=numbers)
+            print_text(as_table([f"key at {address}", "devices", *numbers], cells, right=numbers))
 
 
 @app.command()
@@ -209,7 +217,6 @@ def stop(
         autocompletion=completing("edgedeploy.rpc.background:running"),
     ),
     everything: bool = Option(False, "--all", help="Stop all trackers and servers running here."),
-    json_output: JsonOption = False,
 ) -> None:
     """Stop trackers and servers running here, with what they started on boards.
 
@@ -224,10 +231,8 @@ def stop(
     parts = sorted(running(), key=lambda part: part.kind) if everything else [require(name) for name in names or []]
     for part in parts:
         end(part)
-        if not json_output:
-            stdout().print(f"{part.name} has ended")
-    if json_output:
-        print_json({"ended": [part.name for part in parts]})
+        print_text(f"{part.name} has ended")
+    print_result({"ended": [part.name for part in parts]})
 
 
 @contextmanager
@@ -255,6 +260,5 @@ def _tracker_here() -> Endpoint | None:
 
 
 def _print_detached(part: Part) -> None:
-
     where = ", ".join(part.addresses)
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")

@@ -7,25 +7,23 @@ from typing import Any, Literal
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
+from edgedeploy.cli.console import as_json, as_table, print_json, shown_progress, stdout
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     ImportingEntries,
-    JsonOption,
     ThreadsOption,
     WhereOrHere,
     complete_model,
     file_option,
 )
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError
 
 # Outputs of all inferences are held until the last.
 MOST_STEPS = 100_000
 
 
-@flattened
 def run(
     model: str = Argument(
         ..., metavar="PACKAGE|MODEL", help="A package, a zoo name, or a network's file.", autocompletion=complete_model
@@ -57,7 +55,6 @@ def run(
     print_top: int = Option(0, metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
     importing: ImportingEntries,
     overrides: Overriding,
-    json_output: JsonOption = False,
 ) -> None:
     """Run or measure a network, here or on a board.
 
@@ -87,7 +84,7 @@ def run(
         raise InputError("--steps goes with --state", why="without a state, inferences do not follow one another")
     given = read_arrays(inputs) if inputs else None
     arguments = {**importing.arguments, **where.options, "threads": threads}
-    progress, resolved = quiet_if(json_output), resolve(board, overrides.fields)
+    progress, resolved = shown_progress(), resolve(board, overrides.fields)
     if overrides.fields and model.endswith(".tar.gz"):
         why = "it is built already"
         raise InputError("--toolchain and the options after it do not go with a package", why=why)
@@ -104,7 +101,7 @@ def run(
         check_tensors(tensors, runner.inputs)
         results = run_in_turn(runner, series, states) if states else runner.run(tensors)
         timing = {"repeat": repeat, "number": number, "warmup": warmup}
-        measured = runner.measure(tensors, **timing) if print_time or json_output else None
+        measured = runner.measure(tensors, **timing) if print_time or as_json() else None
         functions = None
         if profile:
             by_function = runner.function_times(tensors, repeat=repeat, warmup=warmup)
@@ -117,7 +114,7 @@ def run(
         if outputs.suffix != ".npz":
             progress.note(f"{outputs} is a .npz file despite its suffix")
     top = {key: top_values(array, print_top) for key, array in results.items()} if print_top else {}
-    if json_output:
+    if as_json():
         value: dict[str, Any] = {
             "model": name,
             "board": label,
@@ -148,7 +145,7 @@ def run(
     console.print(*lines, sep="\n")
     if functions is not None:
         titles, *rows = profile_table(functions)
-        print_table(titles, rows, right=[title for title in titles if title not in NAMES])
+        console.print(as_table(titles, rows, right=[title for title in titles if title not in NAMES]))
     console.print(f"memory: {manifest.memory.line()}")
     if agent_memory:
         stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)

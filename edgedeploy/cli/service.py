@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from typer import Option, Typer
+from typer import Option
 
-from edgedeploy.cli.console import foreign, print_json, print_lines, print_result, print_table, quiet_if, stdout
-from edgedeploy.cli.options import JsonOption, ModelOnBoard, RemoteBoard
-from edgedeploy.cli.overrides import flattened
+from edgedeploy.cli.console import as_table, print_lines, print_result, shown_progress, stdout
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import ModelOnBoard, RemoteBoard
 
-app = Typer(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
+app = Commands(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
 
 SystemOption = Annotated[bool, Option("--system", help="Use a system unit, through sudo, instead of the user's.")]
 
@@ -33,7 +33,6 @@ class Limits:
 
 
 @app.command()
-@flattened
 def install(
     model: ModelOnBoard,
     *,
@@ -46,7 +45,6 @@ def install(
         "`rpicam`, rtsp://... or http://..., or `auto`.",
     ),
     limits: Limits,
-    json_output: JsonOption = False,
 ) -> None:
     """Have the release in use of a model answer at a Unix socket, now and whenever the board starts.
 
@@ -60,7 +58,7 @@ def install(
     from edgedeploy.service.systemd import Choices, Service
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
-    progress = quiet_if(json_output)
+    progress = shown_progress()
     with where.connected(progress, model) as (connection, resolved):
         service = Service(connection.run, model, str(connection.address), system)
         made = service.install(choices, has_device=resolved.profile.device is not None)
@@ -68,34 +66,27 @@ def install(
             progress.note("it ends when its user logs out: `loginctl enable-linger` was refused; run it there as root")
         if not made.backs_off:
             progress.note("its waits between starts do not grow: systemd there is older than 254")
-        print_result(json_output, asdict(made), f"{made.unit} runs on {connection.address}, at {made.socket}")
+        print_result(asdict(made), f"{made.unit} runs on {connection.address}, at {made.socket}")
 
 
 @app.command()
-@flattened
-def status(
-    model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False, json_output: JsonOption = False
-) -> None:
+def status(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Show whether a service runs, how often it was restarted, and which release is in use.
 
     Example: edgedeploy service status retinaface --board rpi4
     """
     from edgedeploy.service.systemd import Service
 
-    with where.connected(quiet_if(json_output), model) as (connection, _):
+    with where.connected(shown_progress(), model) as (connection, _):
         found = Service(connection.run, model, str(connection.address), system).status()
-    if json_output:
-        print_json(found)
-        return
     memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
     enabled = "yes" if found["enabled"] else "no"
     cells = [*(found[key] for key in ("unit", "state", "restarts")), memory, enabled, found["release"]]
     titles = ["unit", "state", "restarts", "memory, MiB", "with the board", "release"]
-    print_table(titles, [[foreign(str(cell)) for cell in cells]], right=["restarts", "memory, MiB"])
+    print_result(found, as_table(titles, [[str(cell) for cell in cells]], right=["restarts", "memory, MiB"]))
 
 
-@app.command()
-@flattened
+@app.command(json=None)
 def logs(
     model: ModelOnBoard,
     *,
@@ -111,7 +102,7 @@ def logs(
     from edgedeploy.remote.place import Place
     from edgedeploy.service.systemd import LOGS
 
-    with where.connected(quiet_if(True), model) as (connection, _):
+    with where.connected(shown_progress(), model) as (connection, _):
         program = Place(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
         try:
             for line in program.lines():
@@ -120,8 +111,7 @@ def logs(
             program.close()
 
 
-@app.command()
-@flattened
+@app.command(json=None)
 def start(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Start a service that was stopped.
 
@@ -130,8 +120,7 @@ def start(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = Fal
     _control("start", model, where, system)
 
 
-@app.command()
-@flattened
+@app.command(json=None)
 def stop(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, after the current inference, until it is started or the board boots.
 
@@ -140,8 +129,7 @@ def stop(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = Fals
     _control("stop", model, where, system)
 
 
-@app.command()
-@flattened
+@app.command(json=None)
 def uninstall(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, and remove its unit and its log; the releases stay.
 
@@ -155,6 +143,6 @@ def _control(verb: Literal["start", "stop", "uninstall"], model: str, where: Rem
     """Start, stop or uninstall a service; returns its board's address."""
     from edgedeploy.service.systemd import Service
 
-    with where.connected(quiet_if(False), model) as (connection, _):
+    with where.connected(shown_progress(), model) as (connection, _):
         Service(connection.run, model, str(connection.address), system).control(verb)
         return str(connection.address)

@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Exit, Option, Typer
+from typer import Exit, Option
 
-from edgedeploy.cli.console import print_json, print_result, print_table, until_interrupted
-from edgedeploy.cli.groups import USUAL, ModelsOrCommand
+from edgedeploy.cli.console import as_json, as_table, print_result, print_text, until_interrupted
+from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
 from edgedeploy.cli.options import (
     BoardOption,
     Importing,
-    JsonOption,
     ModelsArgument,
     RecordsArgument,
     WhereAll,
     complete_records,
     file_option,
 )
-from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
-app = Typer(cls=ModelsOrCommand, help="Tune a network: measure its functions on the board.", no_args_is_help=True)
+app = Commands(cls=ModelsOrCommand, help="Tune a network: measure its functions on the board.", no_args_is_help=True)
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,7 @@ class _Timing:
     ] = 0
 
 
-@app.command(USUAL)
-@flattened
+@app.command(USUAL, json="Print one JSON value for each event.")
 def tune_models(
     models: ModelsArgument,
     board: BoardOption = "local",
@@ -123,7 +121,6 @@ def tune_models(
     ),
     importing: Importing,
     overrides: Overriding,
-    json_output: bool = Option(False, "--json", help="Print one JSON value for each event."),
 ) -> None:
     """Tune networks: build each convolution and product in several configurations, and measure them on the board.
 
@@ -155,13 +152,13 @@ def tune_models(
     known = [find_folder(each) for each in tuning_records or []]
     options = Options(**vars(search))
     evaluation = Evaluation.on(profile, **vars(timing))
-    with display(json_output) as shown:
+    with display(as_json()) as shown:
         if tasks == "list":
             sources = [find_source(model, shapes, shown, reading) for model in models]
             for source in sources:
                 note_weights(source, reading, shown)
             shown.close()
-            _list_tasks(sources, profile, json_output=json_output)
+            _list_tasks(sources, profile)
             return
         found = found_tasks(models, profile, tasks, shapes=shapes, options=reading, progress=shown)
         with until_interrupted() as stopping:
@@ -187,7 +184,6 @@ def report(
     output: Path | None = file_option(
         None, "--output", "-o", what="HTML file to write; default: report.html in the folder."
     ),
-    json_output: JsonOption = False,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 
@@ -200,10 +196,10 @@ def report(
 
     folder = find_folder(records)
     written = write_report(folder, output or folder / "report.html")
-    print_result(json_output, {"folder": str(folder), "file": str(written)}, str(written))
+    print_result({"folder": str(folder), "file": str(written)}, str(written))
 
 
-def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
+def _list_tasks(sources: list[Source], profile: Board) -> None:
     """List the functions that can be tuned."""
     from edgedeploy.tuning.task import tasks_of
 
@@ -221,13 +217,11 @@ def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> 
         ]
         for source in sources
     }
-    if json_output:
-        print_json(found)
-        return
+    print_result(found)
     titles = ["task", "function", "weight", "MFLOP", "candidates"]
     for name, tasks in found.items():
         rows = (
             [str(each["number"]), each["name"], str(each["weight"]), f"{each['mflop']:.2f}", str(each["candidates"])]
             for each in tasks
         )
-        print_table(titles, rows, right=set(titles) - {"function"}, title=name)
+        print_text(as_table(titles, rows, right=set(titles) - {"function"}, title=name))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.base.progress import Progress, paced
 from edgedeploy.base.text import count, duration, milliseconds, printable, significant, times
-from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, print_table, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, as_table, foreign, print_json_line, stderr, stdout
 from edgedeploy.records.events import (
     Event,
     Measured,
@@ -306,7 +306,7 @@ def print_results(ended: RunEnded, started: RunStarted | None) -> None:
     if started:
         console.print(f"{started.model} on {started.board}")
     if ended.results:
-        print_table(TITLES, cells(ended.results), right=TITLES[1:], whole=TITLES[1:])
+        console.print(as_table(TITLES, cells(ended.results), right=TITLES[1:], whole=TITLES[1:]))
     console.print(end_to_end(ended.before_ms, ended.after_ms))
 
 

@@ -6,16 +6,17 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
-from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stdout
-from edgedeploy.cli.options import BoardArgument, JsonOption, completing
+from edgedeploy.cli.console import as_table, print_result, print_text, shown_progress
+from edgedeploy.cli.groups import Commands
+from edgedeploy.cli.options import BoardArgument, completing
 from edgedeploy.errors import InputError, VirtualBoardError
 
 if TYPE_CHECKING:
     from edgedeploy.virtual.board import VirtualBoard
 
-app = Typer(help="Start, list and stop virtual boards.", no_args_is_help=True)
+app = Commands(help="Start, list and stop virtual boards.", no_args_is_help=True)
 
 
 complete_virtual = completing("edgedeploy.virtual.board:running")
@@ -36,7 +37,6 @@ def up(
         help="Debian packages to install: python3,libgomp1,libstdc++6 for other engines of `bench`.",
     ),
     systemd: bool = Option(False, "--systemd", help="Run systemd, so that it has services and can be rebooted."),
-    json_output: JsonOption = False,
 ) -> None:
     """Start a virtual board, or find the running one of that name.
 
@@ -56,41 +56,38 @@ def up(
         disk_mib=disk,
         packages=[each.strip() for each in (packages or "").split(",") if each.strip()],
         systemd=systemd,
-        progress=quiet_if(json_output),
+        progress=shown_progress(),
     )
     how = "emulated" if virtual.emulated else "not emulated"
     line = (
         f"{virtual.name}: {virtual.suite}, {virtual.architecture}, {how}; end it with "
         f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`"
     )
-    print_result(json_output, _as_dict(virtual), line)
+    print_result(_as_dict(virtual), line)
 
 
 @app.command("list")
-def list_running(json_output: JsonOption = False) -> None:
+def list_running() -> None:
     """List the running virtual boards.
 
     Example: edgedeploy virtual list
     """
     from edgedeploy.virtual.board import HOST, running
 
-    boards = running()
-    if json_output:
-        print_json([_as_dict(virtual) for virtual in boards])
-        return
+    boards = list(running())
     rows = []
     for virtual in boards:
         how = [virtual.suite, virtual.architecture, "yes" if virtual.emulated else "no"]
         where = [f"{virtual.user}@{HOST}:{virtual.port}", str(virtual.process.pid)]
         rows.append([virtual.name, virtual.board, *how, *where])
-    print_table(["virtual board", "board", "suite", "architecture", "emulated", "address", "process"], rows)
+    titles = ["virtual board", "board", "suite", "architecture", "emulated", "address", "process"]
+    print_result([_as_dict(virtual) for virtual in boards], as_table(titles, rows))
 
 
 @app.command()
 def down(
     names: list[str] | None = Argument(None, metavar="NAME", help="Their names.", autocompletion=complete_virtual),
     everything: bool = Option(False, "--all", help="Stop all running virtual boards."),
-    json_output: JsonOption = False,
 ) -> None:
     """Stop virtual boards; files written on them are lost.
 
@@ -104,14 +101,12 @@ def down(
     boards = list(running() if everything else [require(name) for name in names or []])
     for virtual in boards:
         end(virtual)
-        if not json_output:
-            stdout().print(f"{virtual.name} has ended")
-    if json_output:
-        print_json({"ended": [virtual.name for virtual in boards]})
+        print_text(f"{virtual.name} has ended")
+    print_result({"ended": [virtual.name for virtual in boards]})
 
 
 @app.command()
-def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
+def reboot(name: VirtualName) -> None:
     """Reboot a virtual board that runs systemd; files written on it stay.
 
     Example: edgedeploy virtual reboot rpi4
@@ -121,11 +116,11 @@ def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
 
     virtual = require(name)
     start_again(virtual)
-    print_result(json_output, {"rebooted": virtual.name}, f"{virtual.name} has rebooted")
+    print_result({"rebooted": virtual.name}, f"{virtual.name} has rebooted")
 
 
 # What follows the name is the board's, `--help` too.
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command(json=None, context_settings={"allow_interspersed_args": False})
 def ssh(
     name: VirtualName,
     command: list[str] | None = Argument(None, metavar="COMMAND", help="The command to run there; default: a shell."),
@@ -134,7 +129,6 @@ def ssh(
 
     Example: edgedeploy virtual ssh rpi4 uname -m
     """
-
     from edgedeploy.virtual.board import HOST, require
 
     virtual = require(name)

@@ -18,7 +18,7 @@ from support.patience import generous
 from edgedeploy import __version__, cli
 from edgedeploy.base.text import printable
 from edgedeploy.cli import app
-from edgedeploy.cli.console import ConsoleProgress, print_error, quiet_if
+from edgedeploy.cli.console import ConsoleProgress, print_error, shown_progress
 from edgedeploy.cli.global_options import GlobalOptions, InvalidColourError, set_global_options, split_global_options
 from edgedeploy.errors import KernelBuildError
 
@@ -262,7 +262,7 @@ def test_faults_of_ours_are_json_too(command: Command, monkeypatch: pytest.Monke
 def test_quiet_means_results_and_errors_alone(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     for chosen, lines in ((GlobalOptions(verbosity=-1), []), (GlobalOptions(progress=False), ["decided"])):
         set_global_options(chosen)
-        progress = quiet_if(False)
+        progress = shown_progress()
         progress.note("decided")
         with progress.stage("work"), progress.steps("steps", 2) as step, progress.transfer("send", 10) as sent:
             step()
