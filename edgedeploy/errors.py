@@ -26,6 +26,12 @@ class EdgedeployError(Exception):
     # Whether something is missing here, such as a download: one of several networks is then left out.
     unavailable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, exit_code: int | None = None, unavailable: bool = False) -> None:
+        """Without an exit code, a class has that of its base."""
+        if exit_code is not None:
+            cls.exit_code = exit_code
+        cls.unavailable = cls.unavailable or unavailable
+
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
@@ -55,44 +61,32 @@ class EdgedeployError(Exception):
         return "\n".join([f"{what}: {why}" if why else what, *(f"  try: {in_python(hint)}" for hint in self.hints)])
 
 
-class ConfigurationError(EdgedeployError):
+class ConfigurationError(EdgedeployError, exit_code=3):
     """A board, toolchain, demo or zoo file is invalid; or an installed pass cannot be used."""
 
-    exit_code = 3
 
-
-class UnknownNameError(EdgedeployError):
+class UnknownNameError(EdgedeployError, exit_code=4):
     """A board, model, demo, toolchain, label set, engine or pass that does not exist was named."""
 
-    exit_code = 4
 
-
-class ModelError(EdgedeployError):
+class ModelError(EdgedeployError, exit_code=5):
     """A network's file cannot be read or imported."""
 
-    exit_code = 5
 
-
-class MissingWeightsError(ModelError):
+class MissingWeightsError(ModelError, unavailable=True):
     """The zoo describes a network without having its weights."""
 
-    unavailable = True
 
-
-class CompileError(EdgedeployError):
+class CompileError(EdgedeployError, exit_code=6):
     """A network was imported but could not be compiled for the board."""
-
-    exit_code = 6
 
 
 class NumericalError(CompileError):
     """The compiled network's outputs differ too much from the reference's."""
 
 
-class InputError(EdgedeployError):
+class InputError(EdgedeployError, exit_code=7):
     """An image, an array or a value given on the command line cannot be used."""
-
-    exit_code = 7
 
 
 class OpenShapeError(InputError):
@@ -103,99 +97,68 @@ class OpenShapeError(InputError):
         self.input = input
 
 
-class PackageError(EdgedeployError):
+class PackageError(EdgedeployError, exit_code=8):
     """A package is damaged, hostile, or not for this machine."""
 
-    exit_code = 8
 
-
-class DownloadError(EdgedeployError):
+class DownloadError(EdgedeployError, exit_code=9, unavailable=True):
     """A file of the zoo could not be downloaded, or is not the file that the zoo describes."""
 
-    exit_code = 9
-    unavailable = True
 
-
-class OutputError(EdgedeployError):
+class OutputError(EdgedeployError, exit_code=10):
     """A result could not be written."""
 
-    exit_code = 10
 
-
-class ToolchainError(EdgedeployError):
+class ToolchainError(EdgedeployError, exit_code=11):
     """A compiler or linker is missing, or failed."""
 
-    exit_code = 11
 
-
-class ReaderGoneError(OutputError):
+class ReaderGoneError(OutputError, exit_code=141):
     """The reader of standard output closed it: the command ends without a message."""
 
-    exit_code = 141
 
-
-class UnsupportedError(EdgedeployError):
+class UnsupportedError(EdgedeployError, exit_code=12):
     """A meaningful request is not supported by this version."""
 
-    exit_code = 12
 
-
-class BoardConnectionError(EdgedeployError):
+class BoardConnectionError(EdgedeployError, exit_code=13):
     """A board cannot be reached over SSH, refuses the login, or the connection broke."""
-
-    exit_code = 13
 
 
 class LoginError(BoardConnectionError):
     """A board was reached and shows a trusted host key, but refuses the login."""
 
 
-class HostKeyError(BoardConnectionError):
+class HostKeyError(BoardConnectionError, exit_code=14):
     """A board shows an untrusted host key: changed, revoked, without a certificate, or unknown."""
 
-    exit_code = 14
 
-
-class UnsuitableBoardError(EdgedeployError):
+class UnsuitableBoardError(EdgedeployError, exit_code=15):
     """A package needs something that the board lacks; nothing was sent."""
 
-    exit_code = 15
 
-
-class ReleaseError(EdgedeployError):
+class ReleaseError(EdgedeployError, exit_code=16):
     """A release is missing or could not be put on a board; the one in use stays unless the message says otherwise."""
 
-    exit_code = 16
 
-
-class InaccurateReleaseError(EdgedeployError):
+class InaccurateReleaseError(EdgedeployError, exit_code=25):
     """A quantised network lost more accuracy than allowed, or its loss is not recorded; nothing was sent."""
 
-    exit_code = 25
 
-
-class UnhealthyReleaseError(EdgedeployError):
+class UnhealthyReleaseError(EdgedeployError, exit_code=23):
     """A release was switched to and failed its checks; the board went back to the previous one."""
 
-    exit_code = 23
 
-
-class BoardBusyError(EdgedeployError):
+class BoardBusyError(EdgedeployError, exit_code=17):
     """Somebody else is changing the releases of a board."""
 
-    exit_code = 17
 
-
-class VirtualBoardError(EdgedeployError):
+class VirtualBoardError(EdgedeployError, exit_code=18):
     """A virtual board is not supported by this machine, or does not start."""
 
-    exit_code = 18
 
-
-class RpcError(EdgedeployError):
+class RpcError(EdgedeployError, exit_code=19):
     """A tracker or a server of TVM's RPC cannot be started or reached, or has no device for a key."""
-
-    exit_code = 19
 
 
 class NoTrackerError(RpcError):
@@ -215,13 +178,11 @@ class DeviceLostError(RpcError):
         self.suspect = suspect
 
 
-class RecordsError(EdgedeployError):
+class RecordsError(EdgedeployError, exit_code=20):
     """Tuning records are damaged, hostile, or of another board."""
 
-    exit_code = 20
 
-
-class DeviceError(EdgedeployError):
+class DeviceError(EdgedeployError, exit_code=21):
     """A device besides the CPU, or its driver, failed.
 
     The runtimes for devices raise these through TVM, which knows them by their `kind`, with one text for each.
@@ -230,7 +191,6 @@ class DeviceError(EdgedeployError):
         what: what happened; the lines after the first are the cause.
     """
 
-    exit_code = 21
     kind: ClassVar[str] = "DeviceError"
     try_this: ClassVar[tuple[str, ...]] = ()
 
@@ -290,41 +250,28 @@ class OpenCLDeviceLostError(OpenCLError):
     try_this = ("start the program again; the kernel's log (dmesg) may show why",)
 
 
-class NotReadyError(EdgedeployError):
+class NotReadyError(EdgedeployError, exit_code=22):
     """`edgedeploy doctor` found a fault that prevents building, pushing or running networks."""
 
-    exit_code = 22
 
-
-class ServiceError(EdgedeployError):
+class ServiceError(EdgedeployError, exit_code=26):
     """A service cannot be installed on a board, is missing, or does not start."""
 
-    exit_code = 26
 
-
-class NotInstalledError(EdgedeployError):
+class NotInstalledError(EdgedeployError, exit_code=27, unavailable=True):
     """Python packages of one of edgedeploy's extras are needed and not installed."""
 
-    exit_code = 27
-    unavailable = True
 
-
-class SlowerError(EdgedeployError):
+class SlowerError(EdgedeployError, exit_code=28):
     """A measurement is slower than `edgedeploy bench compare --fail-above` allows."""
 
-    exit_code = 28
 
-
-class MemoryExhaustedError(EdgedeployError):
+class MemoryExhaustedError(EdgedeployError, exit_code=24):
     """There is not enough memory, or the process is limited to too little of it."""
 
-    exit_code = 24
 
-
-class InternalError(EdgedeployError):
+class InternalError(EdgedeployError, exit_code=70):
     """An error inside edgedeploy."""
-
-    exit_code = 70
 
     @classmethod
     def of(cls, error: BaseException) -> InternalError:
