@@ -8,7 +8,7 @@ from functools import partial
 from edgedeploy.agent.build import built_agent
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import Progress
-from edgedeploy.doctor.case import Case, is_remote
+from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError, LoginError
@@ -22,7 +22,7 @@ from edgedeploy.tuning.conditions import Throttling
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
 
 # Checks of boards that are other machines.
-_on_board = partial(check, group=Group.BOARD, applies=is_remote)
+_on_board = partial(check, group=Group.BOARD, applies=lambda case: not case.is_here)
 
 _WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its profile"
 _POWER = "check that the board has power and network, and has started"

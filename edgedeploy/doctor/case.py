@@ -86,8 +86,3 @@ def case_of(
         finally:
             if case.connection:
                 case.connection.close()
-
-
-def is_remote(case: Case) -> bool:
-    """Whether the board is another machine."""
-    return not case.is_here

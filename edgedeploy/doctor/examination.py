@@ -17,35 +17,11 @@ from edgedeploy.target.hosts import busyness
 LIMIT_S = 30.0
 
 # In the order of the report.
-CHECKS: tuple[Check, ...] = (
-    host.system,
-    packages.packages,
-    packages.extras,
-    host.tvm,
-    tools.toolchain,
-    tools.program,
-    tools.other_toolchains,
-    tools.cmake,
-    tools.virtual_boards,
-    tools.predictions,
-    host.folders,
-    host.networks,
-    host.tracker_ports,
-    board.address,
-    board.ssh_server,
-    board.host_key,
-    board.login,
-    board.architecture,
-    board.glibc,
-    board.releases,
-    board.needed_programs,
-    board.forwarding,
-    board.program_there,
-    board.agent,
-    board.state,
-    opencl.icd_files,
-    opencl.gpu_nodes,
-    opencl.devices,
+CHECKS: tuple[Check, ...] = tuple(
+    each
+    for module in (packages, host, tools, board, opencl)
+    for each in vars(module).values()
+    if isinstance(each, Check)
 )
 
 _GOOD = (State.OK, State.WARNING)
