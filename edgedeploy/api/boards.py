@@ -113,11 +113,7 @@ class Board(Closing):
 
     @cached_property
     def facts(self) -> Facts:
-        """Facts about the board: machine, kernel, system, hardware, glibc, features, cores, memory.
-
-        Raises:
-            BoardConnectionError: the connection broke.
-        """
+        """Facts about the board: machine, kernel, system, hardware, glibc, features, cores, memory."""
         return probe(self._connection)
 
     def push(
@@ -140,9 +136,6 @@ class Board(Closing):
                 unless given, none if empty.
             health_check_timeout: its time limit in seconds.
             min_accuracy: the least accuracy of a quantised network, from 0 to 1.
-
-        Raises:
-            EdgedeployError: any of the errors of building, sending, testing and switching.
         """
         release = release_of(network, self.profile, self._progress)
         health = self._health(health_check, health_check_timeout)
@@ -168,9 +161,6 @@ class Board(Closing):
             shapes: shapes of inputs that a network's file leaves open, by name.
             options: what else it leaves open.
             demo: the demo that defines preprocessing and decoding; the network's own unless given.
-
-        Raises:
-            EdgedeployError: any of the errors of building it, and of bringing it to the board.
         """
         board, progress = self.profile, self._progress
         package = package_of(network, board, shapes=shapes, options=options, demo=demo, progress=progress)
@@ -179,34 +169,19 @@ class Board(Closing):
             return self._networks.enter_context(Network(package, opened, stack.pop_all()))
 
     def test(self, package: Package) -> float:
-        """Have the board test a package, as a trial.
-
-        Returns:
-            The largest difference from the reference as a fraction of the tolerance.
-
-        Raises:
-            EdgedeployError: any of the errors of bringing it to the board and of its test.
-        """
+        """Have the board test a package, as a trial; returns the largest difference as a fraction of the tolerance."""
         release = release_for(package.path, self.profile.profile, self._progress)
         with locked(self._connection):
             trial = bring(self._connection, release, temporarily=False, progress=self._progress)
         return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)
 
     def releases(self, model: str | None = None) -> list[OnBoard]:
-        """The releases and trials on the board, of one model or of all.
-
-        Raises:
-            BoardConnectionError, ReleaseError: the board cannot list them.
-        """
+        """The releases and trials on the board, of one model or of all."""
         found = inventories(self._connection)
         return [each for name, stock in found.items() if model in (None, name) for each in OnBoard.of(name, stock)]
 
     def history(self) -> list[tuple[str, Entry]]:
-        """The history of releases in use: models and their events, oldest first for each.
-
-        Raises:
-            BoardConnectionError, ReleaseError: the board cannot list it.
-        """
+        """The history of releases in use: models and their events, oldest first for each."""
         found = inventories(self._connection)
         return [(model, entry) for model, stock in found.items() for entry in stock.record.entries]
 
@@ -215,37 +190,17 @@ class Board(Closing):
     ) -> str:
         """Switch to a release on the board, after a self-test; returns its name.
 
-        Args:
-            model: its model.
-            release: its name.
-            health_check: as for `push`.
-            health_check_timeout: as for `push`.
-
-        Raises:
-            EdgedeployError: the switch failed; if a check failed, the board went back.
+        If a check fails, the board goes back. The health check is given as for `push`.
         """
         check_id(release)
         return self._switch(model, release, self._health(health_check, health_check_timeout))
 
     def rollback(self, model: str, *, health_check: str | None = None, health_check_timeout: int | None = None) -> str:
-        """Switch to the previous release in use, after a self-test; returns its name.
-
-        Args:
-            model: its name.
-            health_check: as for `push`.
-            health_check_timeout: as for `push`.
-
-        Raises:
-            EdgedeployError: as `activate`.
-        """
+        """Switch to the previous release in use, as by `activate`; returns its name."""
         return self._switch(model, None, self._health(health_check, health_check_timeout))
 
     def remove_old(self, keep: int = DEFAULT_KEEP) -> list[str]:
-        """Remove old releases, all trials, and files that belong to neither; returns the removed ones.
-
-        Raises:
-            EdgedeployError: the board cannot remove them.
-        """
+        """Remove old releases, all trials, and files that belong to neither; returns the removed ones."""
         with locked(self._connection):
             return sweep(self._connection, keep=keep)
 
@@ -311,9 +266,5 @@ def connect(
 
 
 def release_of(network: AnyNetwork, board: ResolvedBoard, progress: Progress = SILENT) -> Release:
-    """The release of a package, or of a network, which is built unless it is up to date.
-
-    Raises:
-        EdgedeployError: as `package_of` and `release_for`.
-    """
+    """The release of a package, or of a network, which is built unless it is up to date."""
     return release_for(package_of(network, board, progress=progress).path, board.profile, progress)

@@ -76,7 +76,6 @@ def bench(
         InputError: no network supports any of the batches.
         UnsupportedError: a page was asked for, and its packages are not installed; or energy was, and the board does
             not report power.
-        EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
     """
     if page is not None:
         require_report()

@@ -164,16 +164,11 @@ class Network(Closing):
 
         Raises:
             InputError: an array is missing, belongs to no input, or has a wrong shape or dtype; the message has both.
-            EdgedeployError: any of the errors on a board.
         """
         return self.runner.run(self._named(arrays))
 
     def run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run one inference on arrays by input name, like calling the network.
-
-        Raises:
-            InputError: as the call.
-        """
+        """Run one inference on arrays by input name, like calling the network."""
         return self(tensors)
 
     def detect(self, image: GivenImage) -> Detections:
@@ -184,7 +179,6 @@ class Network(Closing):
 
         Raises:
             InputError: it is not an image, or the package does not define the preprocessing.
-            EdgedeployError: any of the errors on a board.
         """
         given = image_of(image)
         return Detections(given, tuple(self._detector.detect(given)))
@@ -199,9 +193,6 @@ class Network(Closing):
             repeat: the number of measurements.
             number: the number of inferences in each; a time is their mean.
             warmup: the number of inferences before the first.
-
-        Raises:
-            InputError: as the call.
         """
         tensors = self._named(arrays) if arrays else {spec.name: fill(spec, "random") for spec in self.inputs}
         return self.runner.fitting(tensors).measure(tensors, repeat=repeat, number=number, warmup=warmup)
@@ -274,9 +265,6 @@ def open_network(
         options: what else the file leaves open.
         demo: the demo that defines preprocessing and decoding; the network's own unless given.
         progress: is notified of each step.
-
-    Raises:
-        EdgedeployError: any of the errors of building it, of reaching the board, and of loading it.
     """
     place = Place(resolved(board), host, virtual, strict_host_key)
     package = package_of(

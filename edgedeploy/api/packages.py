@@ -32,11 +32,7 @@ AnyNetwork: TypeAlias = "str | PathLike[str] | Package"
 
 
 def resolved(board: AnyBoard, overrides: Overrides | None = None) -> ResolvedBoard:
-    """A board by its name, by the path of its YAML file, or already resolved.
-
-    Raises:
-        EdgedeployError: there is no such board, or its file is invalid.
-    """
+    """A board by its name, by the path of its YAML file, or already resolved."""
     return board if isinstance(board, ResolvedBoard) else resolve(board, overrides or {})
 
 
@@ -80,7 +76,6 @@ class Package:
 
         Raises:
             UnsupportedError: it is only an archive, which does not record this.
-            EdgedeployError: as `build`.
         """
         from edgedeploy.compile.output.explain import explain
 
@@ -148,10 +143,6 @@ def build(
         check: whether to compare outputs.
         force: whether to rebuild even if an up-to-date package exists.
         progress: is notified of each step.
-
-    Raises:
-        EdgedeployError: of any kind: there is no such network, it cannot be imported or compiled, its outputs differ,
-            or the archive cannot be written.
     """
     planned = plan(
         fspath(network),
@@ -194,7 +185,6 @@ def plan(
     Raises:
         InputError: a network to quantise has several shapes, set inputs, or random weights; one for a camera's frames
             has several shapes; or the frames are invalid.
-        EdgedeployError: as `find_source`, `find_use` and `quantised_source`.
     """
     first, *further = entries_of(shapes)
     frames = Camera.parsed(camera) if camera else None
@@ -257,7 +247,6 @@ def package_of(
 
     Raises:
         InputError: other shapes or values were given for a package.
-        EdgedeployError: as `build`.
     """
     if isinstance(network, Package) or fspath(network).endswith(SUFFIX):
         if any(entries_of(shapes)) or batches or demo or options != AS_THE_FILE_SAYS:

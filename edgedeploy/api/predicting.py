@@ -108,7 +108,7 @@ def predict(
 
     Raises:
         InputError: the board has fewer cores, or options do not go with a package.
-        EdgedeployError: a required program is missing; or any of the errors of building the network.
+        UnsupportedError: a required program is missing.
     """
     engines = find_predictable_peers(against) if against else []
     profile = resolved(board)

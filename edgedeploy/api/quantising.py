@@ -108,7 +108,6 @@ def quantize(
 
     Raises:
         InputError: the output is the float network itself, or the loss stays larger than allowed.
-        EdgedeployError: as `find_task` and `make`.
     """
     task = find_task(
         fspath(network),
