@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 # How often progress is printed without a bar.
 SECONDS_PER_LINE = 10.0
@@ -18,20 +18,17 @@ SECONDS_PER_LINE = 10.0
 class Progress:
     """A listener that ignores everything; the command line derives from it."""
 
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
+    def stage(self, title: str) -> AbstractContextManager[None]:
         """A step of unknown length, such as "compile"."""
-        yield
+        return nullcontext()
 
-    @contextmanager
-    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    def transfer(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Callable[[int], None]]:
         """A transfer of `total` bytes, `done` of which are finished; call the result with each further count."""
-        yield lambda count: None
+        return nullcontext(lambda count: None)
 
-    @contextmanager
-    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int) -> AbstractContextManager[Callable[[], None]]:
         """Work in `total` equal steps; call the result after each, from any thread."""
-        yield lambda: None
+        return nullcontext(lambda: None)
 
     def note(self, text: str) -> None:
         """One line that the user should see: a decision taken, a default used."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from time import monotonic
@@ -91,17 +91,13 @@ class JsonDisplay(Display):
         """Print it as an event."""
         self(Noted(text=text))
 
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
+    def stage(self, title: str) -> AbstractContextManager[None]:
         """Leave it to the other display."""
-        with self._beside.stage(title):
-            yield
+        return self._beside.stage(title)
 
-    @contextmanager
-    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    def transfer(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Callable[[int], None]]:
         """Leave it to the other display."""
-        with self._beside.transfer(title, total, done) as advance:
-            yield advance
+        return self._beside.transfer(title, total, done)
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
@@ -131,7 +127,6 @@ class _TextDisplay(ConsoleProgress, Display):
         self._lock = RLock()
 
     def __call__(self, event: Event) -> None:
-        """Print the lines of the event."""
         with self._lock:
             self._state.follow(event)
             match event:
@@ -162,7 +157,6 @@ class LineDisplay(_TextDisplay):
     """Plain lines, for pipes and logs: a few for each task."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
-        """As the base, with results."""
         super().__init__(clock=clock)
         self._printed, self._printed_at = 0, clock()
 
@@ -197,7 +191,6 @@ class LiveDisplay(_TextDisplay):
     """A few lines at the bottom of a terminal that show the state of the run; notes and results scroll above."""
 
     def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        """As the base."""
         super().__init__(results=results, clock=clock)
         self._live: Live | None = None
         self._doing: list[_Activity] = []

@@ -11,37 +11,24 @@ import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 # Commands of tvmc and our names for them.
 COMMANDS = {"compile": "build", "run": "run", "tune": "tune"}
 
-# Translates a value into words of a command line.
-_Words = Callable[[str], list[str]]
-
 
 @dataclass(frozen=True)
 class Answer:
-    """Our counterpart of a tvmc option.
-
-    Attributes:
-        reason: why it is missing, or what replaces it.
-        words: translates its value; by default, the option is left out.
-        flag: whether it has no value.
-    """
+    """Our counterpart of a tvmc option: why it is missing, or what replaces it."""
 
     reason: str
-    words: _Words = field(default=lambda value: [])
+    # Translates the value into words of a command line; by default, the option is left out.
+    words: Callable[[str], list[str]] = field(default=lambda value: [])
     flag: bool = False
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A tvmc command line in our terms.
-
-    Attributes:
-        command: the whole command.
-        reasons: an explanation for each missing option.
-    """
+class Translation(NamedTuple):
+    """A tvmc command line in our terms, with an explanation for each option that is missing."""
 
     command: str
     reasons: list[str]
