@@ -54,20 +54,16 @@ _SECONDS = "seconds.txt"
 
 @dataclass(frozen=True)
 class Built:
-    """A package that was built.
-
-    Attributes:
-        error: the largest difference from the reference as a fraction of the tolerance; None if it was not checked.
-        dumps: files with intermediate code next to the archive.
-        compiled: the compiler's result, for reports; None if an up-to-date package existed.
-        pass_times: the compiler's passes in order, with the time of each in seconds.
-    """
+    """A package that was built."""
 
     path: Path
     manifest: Manifest
+    # The largest difference from the reference as a fraction of the tolerance; None if it was not checked.
     error: float | None
-    dumps: list[Path]
+    dumps: list[Path]  # files with intermediate code next to the archive
+    # The compiler's result, for reports; None if an up-to-date package existed.
     compiled: Compiled | None = field(repr=False)
+    # The compiler's passes in order, with the time of each in seconds.
     pass_times: list[tuple[str, float]] = field(repr=False)
 
 
@@ -131,24 +127,17 @@ class Use(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """A package to build: everything that determines it is found, and nothing is built yet.
-
-    Attributes:
-        use: how the network is used, for the manifest.
-        tuning: tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function
-            that gives the configuration of each function, for comparisons.
-        disabled_passes: names of compiler passes to leave out.
-        progress: is notified of each step.
-        judge: judges the choice of layers in half precision, by the user's images.
-    """
+    """A package to build: everything that determines it is found, and nothing is built yet."""
 
     source: Source
     board: ResolvedBoard
-    use: Use | None = None
+    use: Use | None = None  # how the network is used, for the manifest
+    # Tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function that
+    # gives the configuration of each function, for comparisons.
     tuning: str | Tuned | None = None
-    disabled_passes: Collection[str] = ()
-    progress: Progress = SILENT
-    judge: Judge | None = None
+    disabled_passes: Collection[str] = ()  # names of compiler passes to leave out
+    progress: Progress = SILENT  # is notified of each step
+    judge: Judge | None = None  # judges the choice of layers in half precision, by the user's images
 
     @cached_property
     def records(self) -> Records | None:

@@ -14,12 +14,8 @@ from typing import Any, ClassVar
 class EdgedeployError(Exception):
     """Root of all errors that are reported as a message instead of a traceback.
 
-    Args:
-        what: what happened, one sentence without a full stop.
-        why: the cause, if known.
-        hints: things to try, each an imperative sentence.
-
-    All of them name options of the command line; `str(error)` has the Python API's keywords instead.
+    It says what happened, one sentence without a full stop, why, if known, and hints: things to try, each an imperative
+    sentence. All of them name options of the command line; `str(error)` has the Python API's keywords instead.
     """
 
     exit_code: ClassVar[int] = 1
@@ -168,8 +164,7 @@ class NoTrackerError(RpcError):
 class DeviceLostError(RpcError):
     """A device went away: the batch is to be measured again.
 
-    Args:
-        suspect: the index of the candidate that ran at that moment, if any: one that appears twice may be the cause.
+    `suspect` is the index of the candidate that ran at that moment, if any: one that appears twice may be the cause.
     """
 
     def __init__(self, what: str, *, why: str | None = None, suspect: int | None = None) -> None:
@@ -185,10 +180,8 @@ class RecordsError(EdgedeployError, exit_code=20):
 class DeviceError(EdgedeployError, exit_code=21):
     """A device besides the CPU, or its driver, failed.
 
-    The runtimes for devices raise these through TVM, which knows them by their `kind`, with one text for each.
-
-    Args:
-        what: what happened; the lines after the first are the cause.
+    The runtimes for devices raise these through TVM, which knows them by their `kind`, with one text for each: its
+    first line is what happened, the others are the cause.
     """
 
     kind: ClassVar[str] = "DeviceError"
@@ -291,8 +284,7 @@ def cause_of(error: BaseException) -> str:
 def signal_of(code: int) -> str | None:
     """The signal that ended a process, such as SIGSEGV, or None.
 
-    Args:
-        code: the exit code as in `subprocess`, or as in a shell: 128 plus the number of the signal.
+    Its exit code is as in `subprocess`, or as in a shell: 128 plus the number of the signal.
     """
     number = -code if code < 0 else code - 128
     return signal.Signals(number).name if number in set(signal.Signals) else None

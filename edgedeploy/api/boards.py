@@ -32,26 +32,16 @@ from edgedeploy.target.resolved import ResolvedBoard
 
 @dataclass(frozen=True)
 class OnBoard:
-    """A release, or a trial, on a board.
-
-    Attributes:
-        model, id: its names.
-        made: when it was created, in UTC.
-        kibibytes: its size on disk; files shared by several releases count for each.
-        trial: whether it is a trial, which is never in use.
-        current: whether it is in use.
-        state: its state, in a word.
-        history: its events, oldest first.
-    """
+    """A release, or a trial, on a board."""
 
     model: str
     id: str
-    made: datetime
-    kibibytes: int
-    trial: bool
-    current: bool
-    state: str
-    history: tuple[Entry, ...] = field(repr=False)
+    made: datetime  # when it was created, in UTC
+    kibibytes: int  # its size on disk; files shared by several releases count for each
+    trial: bool  # whether it is a trial, which is never in use
+    current: bool  # whether it is in use
+    state: str  # its state, in a word
+    history: tuple[Entry, ...] = field(repr=False)  # its events, oldest first
 
     @classmethod
     def of(cls, model: str, stock: Inventory) -> list[OnBoard]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,9 +60,6 @@ class Detections(Sequence[Detection]):
 
     def __len__(self) -> int:
         return len(self.found)
-
-    def __iter__(self) -> Iterator[Detection]:
-        return iter(self.found)
 
     def __repr__(self) -> str:
         shown = ", ".join(map(_briefly, self.found[:_MOST_SHOWN]))

@@ -25,23 +25,14 @@ NOT_MEASURED = "predicted, not measured"
 
 @dataclass(frozen=True, repr=False)
 class Predicted:
-    """The predicted cycles of a network on a board's core.
+    """The predicted cycles of a network on a board's core."""
 
-    Attributes:
-        manifest: of the package.
-        board: the board's name.
-        threads: the number of threads.
-        means: the model and tools used.
-        prediction: the cycles, function by function.
-        peers: predictions of other engines.
-    """
-
-    manifest: Manifest
+    manifest: Manifest  # of the package
     board: str
     threads: int
-    means: Means
-    prediction: Prediction
-    peers: Sequence[PeerPrediction] = ()
+    means: Means  # the model and tools used
+    prediction: Prediction  # the cycles, function by function
+    peers: Sequence[PeerPrediction] = ()  # predictions of other engines
 
     @property
     def ms(self) -> float:

@@ -21,19 +21,12 @@ MOST_WORST = 10
 
 @dataclass(frozen=True, repr=False)
 class Quantised:
-    """A quantised network that was written.
+    """A quantised network that was written."""
 
-    Attributes:
-        network: the float network, as it was named.
-        path: the ONNX file.
-        bytes: its size.
-        made: the details of quantising.
-    """
-
-    network: str
-    path: Path
-    bytes: int
-    made: Made
+    network: str  # the float network, as it was named
+    path: Path  # the ONNX file
+    bytes: int  # its size
+    made: Made  # the details of quantising
 
     @property
     def loss(self) -> float | None:

@@ -26,17 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """The result of tuning a network.
-
-    Attributes:
-        network: its name.
-        folder: the tuning records, which builds use from then on.
-        ended: the tasks with their times, and the whole network's before and after, in ms; None if not measured.
-    """
+    """The result of tuning a network."""
 
     network: str
-    folder: Path
-    ended: RunEnded
+    folder: Path  # the tuning records, which builds use from then on
+    ended: RunEnded  # the tasks with their times, and the whole network's before and after, in ms; None if not measured
 
     @property
     def before_ms(self) -> float | None:

@@ -121,12 +121,11 @@ def _is_tight() -> bool:
 
 
 def _no_memory(why: str | None) -> MemoryExhaustedError:
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
-        return MemoryExhaustedError("there is not enough memory", why=why, hints=["end other programs, or add swap"])
-    text = f"the limit on this process's address space is {limit >> 20} MiB"
-    return MemoryExhaustedError(
-        "there is not enough memory",
-        why=f"{text}; {why}" if why else text,
-        hints=["raise the limit: ulimit -v unlimited"],
-    )
+    limit, hint = resource.getrlimit(resource.RLIMIT_AS)[0], "end other programs, or add swap"
+    if limit != resource.RLIM_INFINITY:
+        text, hint = (
+            f"the limit on this process's address space is {limit >> 20} MiB",
+            "raise the limit: ulimit -v unlimited",
+        )
+        why = f"{text}; {why}" if why else text
+    return MemoryExhaustedError("there is not enough memory", why=why, hints=[hint])

@@ -44,15 +44,7 @@ def did_you_mean(name: str, names: Sequence[str]) -> str | None:
 def unknown_name(
     noun: str, name: str, names: Sequence[str], listing: str | None = None, *, hints: Sequence[str] = ()
 ) -> UnknownNameError:
-    """The error for an unknown name, which suggests similar ones.
-
-    Args:
-        noun: what one of the things is called.
-        name: the unknown name.
-        names: the known names.
-        listing: the command that lists them, if any.
-        hints: further hints.
-    """
+    """The error for an unknown name, which suggests similar ones; `listing` is the command that lists them, if any."""
     known = f"known {noun}s: {', '.join(names)}" if len(names) <= MOST_LISTED or not listing else None
     return UnknownNameError(
         f"unknown {noun} {name!r}",
@@ -75,19 +67,12 @@ def names_in(folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Catalog(Generic[Document]):
-    """All the documents of one kind.
+    """All the documents of one kind."""
 
-    Attributes:
-        noun: what one of them is called, in messages ("board").
-        folder: the name of their folder ("boards").
-        schema: the pydantic model of one.
-        listing: the command that lists them, if any.
-    """
-
-    noun: str
-    folder: str
-    schema: type[Document]
-    listing: str | None = None
+    noun: str  # what one of them is called, in messages ("board")
+    folder: str  # the name of their folder ("boards")
+    schema: type[Document]  # the pydantic model of one
+    listing: str | None = None  # the command that lists them, if any
 
     def folders(self) -> list[Path]:
         """The folders to search, in order."""

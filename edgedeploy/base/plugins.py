@@ -48,21 +48,13 @@ def package_of(entry: EntryPoint) -> str:
 
 @dataclass(frozen=True)
 class Group(Generic[Thing]):
-    """A kind of extension.
+    """A kind of extension."""
 
-    Attributes:
-        name: the entry points' group.
-        noun: what one extension is called, in messages.
-        kind: the expected type of an entry point's object, in messages.
-        name_of: the name of an object, or None if it has the wrong type.
-        leave_out: how users leave out the extension of a `{name}`, as a hint.
-    """
-
-    name: str
-    noun: str
-    kind: str
-    name_of: Callable[[Any], str | None]
-    leave_out: str | None = None
+    name: str  # the entry points' group
+    noun: str  # what one extension is called, in messages
+    kind: str  # the expected type of an entry point's object, in messages
+    name_of: Callable[[Any], str | None]  # the name of an object, or None if it has the wrong type
+    leave_out: str | None = None  # how users leave out the extension of a `{name}`, as a hint
 
     def entries(self) -> list[EntryPoint]:
         """The entry points, by name; nothing is imported."""

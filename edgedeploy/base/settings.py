@@ -34,15 +34,10 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where a board is.
+    """Where a board is."""
 
-    Attributes:
-        host: its address; None for its profile's virtual board.
-        said_by: the file or the variable with the setting.
-    """
-
-    host: str | None
-    said_by: str
+    host: str | None  # its address; None for its profile's virtual board
+    said_by: str  # the file or the variable with the setting
 
 
 def user_folder() -> Path:
@@ -80,12 +75,7 @@ def networks_to_build() -> list[str] | None:
 
 
 def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | None:
-    """The first setting of where a board is; None if it is not set.
-
-    Args:
-        board: the profile's name.
-        virtual: whether to use virtual boards; as configured if None.
-    """
+    """The first setting of where a board is, None without any; whether it is `virtual` is as configured if None."""
     if virtual is None and (virtual := _virtual_by_variable()):
         return Whereabouts(None, VIRTUAL_VARIABLE)
     for path in _files():

@@ -37,12 +37,7 @@ _shared: mmap.mmap | None = None
 
 
 class EndedError(Exception):
-    """The compiler ended its process.
-
-    Args:
-        doing: its work at that moment, outermost first.
-        code: the exit code as in `subprocess`: negative for a signal.
-    """
+    """The compiler ended its process with a code as in `subprocess`, while `doing` some work, outermost first."""
 
     def __init__(self, doing: list[str], code: int) -> None:
         super().__init__(f"the compiler ended its process ({code})")

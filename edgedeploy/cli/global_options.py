@@ -12,19 +12,12 @@ COLOURS: tuple[Colour, ...] = ("auto", "always", "never")
 
 @dataclass(frozen=True)
 class GlobalOptions:
-    """The global options of a command line.
+    """The global options of a command line."""
 
-    Attributes:
-        verbosity: 1 also logs calls and findings, 2 prints tracebacks too; below 0 only results and errors.
-        progress: whether steps and bars are shown.
-        json: whether results and errors are JSON.
-        colour: whether to print colours even into pipes, or never.
-    """
-
-    verbosity: int = 0
-    progress: bool = True
-    json: bool = False
-    colour: Colour = "auto"
+    verbosity: int = 0  # 1 also logs calls and findings, 2 prints tracebacks too; below 0 only results and errors
+    progress: bool = True  # whether steps and bars are shown
+    json: bool = False  # whether results and errors are JSON
+    colour: Colour = "auto"  # whether to print colours even into pipes, or never
 
 
 _current = GlobalOptions()
@@ -46,14 +39,10 @@ class InvalidColourError(ValueError):
 
 
 def split_global_options(words: Sequence[str], command: Any) -> tuple[GlobalOptions, list[str]]:
-    """The global options of a command line, and the line without them.
+    """The global options in a command line, and its other words; `command` is the group of all commands.
 
     Words after `--`, values of other options, and words that the command's own parser leaves alone stay. `--json`
     also goes to the named command, if it has that option.
-
-    Args:
-        words: of the command line.
-        command: the group of all commands.
     """
     chosen, path, others, waiting = GlobalOptions(), list[str](), list[str](), list(words)
     while waiting:

@@ -20,24 +20,16 @@ from edgedeploy.target.resolved import ResolvedBoard
 
 @dataclass
 class Case:
-    """A board to examine (`name` and `board` are its profile), and this machine with it.
-
-    Attributes:
-        address: None for this machine, or without a virtual board.
-        strict: refuse unknown host keys.
-        folder: for the checks' files, removed at the end.
-        no_virtual: why there is no virtual board.
-        not_let_in: why the login failed, if the board was reached.
-    """
+    """A board to examine (`name` and `board` are its profile), and this machine with it."""
 
     name: str
     board: Board
-    address: Address | None
-    strict: bool
-    folder: Path
-    no_virtual: VirtualBoardError | None = None
+    address: Address | None  # None for this machine, or without a virtual board
+    strict: bool  # refuse unknown host keys
+    folder: Path  # for the checks' files, removed at the end
+    no_virtual: VirtualBoardError | None = None  # why there is no virtual board
     connection: Connection | None = None
-    not_let_in: LoginError | None = None
+    not_let_in: LoginError | None = None  # why the login failed, if the board was reached
     facts: Facts | None = None
 
     @property

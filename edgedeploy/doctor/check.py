@@ -35,17 +35,12 @@ class Group(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding of a check.
-
-    Attributes:
-        hints: what to do, each an imperative sentence or a command.
-        details: further facts, for programs.
-    """
+    """The finding of a check."""
 
     state: State
     found: str
-    hints: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()  # what to do, each an imperative sentence or a command
+    details: Mapping[str, Any] = field(default_factory=dict)  # further facts, for programs
 
 
 def ok(found: str, *hints: str, **details: Any) -> Finding:
@@ -75,23 +70,15 @@ def failure(error: EdgedeployError) -> Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """One check."""
 
-    Attributes:
-        name: unique among all checks.
-        look: an `EdgedeployError` or `OSError` from it means `failed`.
-        needs: names of checks that must be `ok` or a warning first.
-        applies: the check is left out if this is false.
-        if_stuck: a hint for exceeding `limit_s`.
-    """
-
-    name: str
+    name: str  # unique among all checks
     group: Group
-    look: Callable[[Case], Finding]
-    needs: tuple[str, ...] = ()
-    applies: Callable[[Case], bool] = lambda case: True
+    look: Callable[[Case], Finding]  # an `EdgedeployError` or `OSError` from it means `failed`
+    needs: tuple[str, ...] = ()  # names of checks that must be `ok` or a warning first
+    applies: Callable[[Case], bool] = lambda case: True  # the check is left out if this is false
     limit_s: float = 10
-    if_stuck: str = "try it again: the machine may be busy"
+    if_stuck: str = "try it again: the machine may be busy"  # a hint for exceeding `limit_s`
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,8 @@ def examine(
 ) -> list[Result]:
     """Run the checks that apply; their results are in the same order.
 
-    A check that exceeds its limit has failed, and its thread is left behind. Limits are for an idle machine.
-
-    Args:
-        checks: in any order; the checks that one needs may be missing or not apply.
+    A check that exceeds its limit has failed, and its thread is left behind. Limits are for an idle machine. The checks
+    that one needs may be missing or not apply.
     """
     applying = [check for check in checks if check.applies(case)]
     names = {check.name for check in applying}

@@ -26,9 +26,7 @@ CANNOT_RUN = 126
 def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, if_stuck: str = "") -> Finding:
     """The finding of a function in its own process; `failed` if it raises an error, crashes, or exceeds the limit.
 
-    Args:
-        arguments: can be pickled.
-        limit_s: on an idle machine, with the start of the process.
+    The limit is for an idle machine, with the start of the process.
     """
     limit_s *= busyness()
     look = partial(function, *arguments)

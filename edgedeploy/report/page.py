@@ -15,11 +15,9 @@ _CODE = re.compile("`([^`]+)`")
 
 
 def render(package: str, template: str, **values: object) -> str:
-    """A page as HTML.
+    """A page as HTML, of a template in `package` that extends `page.html` and may import `macros.html` of this package.
 
-    Args:
-        template: a file in `package`; it extends `page.html` and may import `macros.html` of this package.
-        values: for the template. Text is escaped and made printable, except that of `html`.
+    Text in the values is escaped and made printable, except that of `html`.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
