@@ -167,11 +167,7 @@ def show_version() -> None:
 
 
 def main(ended: EndedError | None = None) -> None:
-    """Run the command line; every failure ends in a message and a documented exit code.
-
-    Args:
-        ended: how the compiler ended the process that ran the command, which is then only reported.
-    """
+    """Run the command line, or report how the compiler `ended` it; each failure gives a message and an exit code."""
     set_global_options(GlobalOptions())
     code = _code_of(partial(_refuse, ended) if ended else _run)
     flushed = _code_of(sys.stdout.flush)
@@ -187,7 +183,7 @@ def _refuse(ended: EndedError) -> None:
 
 
 def _run() -> object:
-    """Run the named command; returns its exit code if it ends with one."""
+    """Run the named command; returns its exit code, if any."""
     if "_EDGEDEPLOY_COMPLETE" in os.environ:
         return app(prog_name="edgedeploy")
     try:

@@ -13,7 +13,6 @@ from edgedeploy.cli.console import (
     as_json,
     as_table,
     conclude,
-    print_json,
     print_lines,
     print_result,
     print_text,
@@ -37,7 +36,9 @@ from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError, SlowerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
 
     from edgedeploy.benchmarking.report import Report
     from edgedeploy.benchmarking.tables import Column
@@ -174,10 +175,8 @@ def bench(
     )
     if markdown:
         print_lines(as_markdown(found, shown).splitlines())
-    elif as_json():
-        print_json(found.to_dict())
     else:
-        _print(found, shown, fitting=columns is None)
+        print_result(found.to_dict(), *_as_text(found, shown, fitting=columns is None))
     conclude([*((case, None) for case in found.cases), *found.failed.items()])
 
 
@@ -229,16 +228,15 @@ def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",") if name.strip()]
 
 
-def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
-    """Print the report as tables; with `fitting`, only the columns that fit on the terminal."""
+def _as_text(report: Report, columns: Sequence[Column], *, fitting: bool) -> Iterator[str | Table]:
+    """The report as tables; with `fitting`, only the columns that fit on the terminal."""
     from edgedeploy.benchmarking.report import heading, notes
     from edgedeploy.benchmarking.tables import MOST_FUNCTIONS, profile_tables, tables
     from edgedeploy.runtime.profile import NAMES
 
-    console = stdout()
-    console.print(heading(report))
-    for title, (titles, *rows) in tables(report, columns, console.width if fitting else None):
-        print_text("", title, as_table(titles, rows, right=titles[1:]))
+    yield heading(report)
+    for title, (titles, *rows) in tables(report, columns, stdout().width if fitting else None):
+        yield from ("", title, as_table(titles, rows, right=titles[1:]))
     for title, (titles, *rows) in profile_tables(report, MOST_FUNCTIONS):
-        print_text("", title, as_table(titles, rows, right=[each for each in titles if each not in NAMES]))
-    print_text(*(f"note: {note}" for note in notes(report)))
+        yield from ("", title, as_table(titles, rows, right=[each for each in titles if each not in NAMES]))
+    yield from (f"note: {note}" for note in notes(report))

@@ -187,9 +187,7 @@ def build(
         if not as_json():
             _print_built(built, virtual=virtual, print_pass_times=print_pass_times)
             if explain:
-                _print_code(built, resolved.profile)
-                _print_explanation(explanation)
-                _print_single(built)
+                _print_explanation(built, resolved.profile, explanation)
         return {**_as_dict(built, error, print_pass_times=print_pass_times), **explanation}
 
     # All networks are found before the first is built.
@@ -309,21 +307,11 @@ def _show_passes(disabled: Sequence[str]) -> None:
     print_result(records, as_table(["pass", "", *keys[1:]], rows), "* required: it cannot be disabled")
 
 
-def _print_code(built: Built, board: Board) -> None:
+def _print_explanation(built: Built, board: Board, explanation: Mapping[str, Any]) -> None:
     abi = built.manifest.abi
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
     code = f"code for {' '.join([board.triple, board.cpu, *board.features])}"
     print_text(code, f"linked by {built.manifest.linker}", f"needs {', '.join(needs)}")
-
-
-def _print_single(built: Built) -> None:
-    """The layers that stay in single precision next to others in half, and why."""
-    if built.manifest.half and built.manifest.half.single:
-        rows = [[str(each.number), each.layer, each.why] for each in built.manifest.half.single]
-        print_text(as_table(["number", "layer", "why"], rows, title="in single precision"))
-
-
-def _print_explanation(explanation: Mapping[str, Any]) -> None:
     rows = []
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
@@ -346,3 +334,6 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         *(f"slow operator: {operator} ({why})" for operator, why in explanation["slow_operators"].items()),
         f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
     )
+    if built.manifest.half and built.manifest.half.single:
+        rows = [[str(each.number), each.layer, each.why] for each in built.manifest.half.single]
+        print_text(as_table(["number", "layer", "why"], rows, title="in single precision"))

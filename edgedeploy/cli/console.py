@@ -134,10 +134,7 @@ def print_json_error(what: str, why: str | None, hints: Iterable[str], code: int
 
 
 def print_error(error: EdgedeployError, heading: str = "error:") -> None:
-    """Print what happened, why, and what to try, after a heading.
-
-    Further lines, which compilers, boards and drivers wrote, have a bar before them, so that none looks like a hint.
-    """
+    """Print what happened, why, and what to try, after a heading."""
     console = stderr()
     console.print(foreign(heading, style="bold red"), end=" ")
     console.print(*_lines(error.cause), sep="\n")
@@ -146,11 +143,7 @@ def print_error(error: EdgedeployError, heading: str = "error:") -> None:
 
 
 def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
-    """Print each failure of several items, and end with their common exit code (docs/exit-codes.md) if it is not 0.
-
-    Args:
-        outcomes: each item, and what `attempted` returned.
-    """
+    """Print failures of items with what `attempted` returned; end with their exit code (docs/exit-codes.md) if any."""
     found = list(outcomes)
     for name, outcome in found:
         if isinstance(outcome, EdgedeployError):
@@ -160,12 +153,9 @@ def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
 
 
 def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *, what: str = "network") -> None:
-    """Print a table of items and their outcomes to standard error, unless results are JSON.
+    """Print a table of items and what `attempted` returned to standard error, unless results are JSON.
 
-    Args:
-        outcomes: what `attempted` returned, by item.
-        done: words the outcome of an item that did not fail.
-        what: the noun for items.
+    `done` words the outcome of an item that did not fail; `what` is the noun for items.
     """
     if as_json():
         return
@@ -177,7 +167,7 @@ def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text, with a bar before all but the first, which are foreign."""
+    """The lines of a text; those after the first, from other programs, get a bar, so that none looks like a hint."""
     first, *further = text.expandtabs().splitlines() or [""]
     return [first, *(f"  | {line}" for line in further)]
 
@@ -190,14 +180,9 @@ def as_table(
     whole: Collection[str] = (),
     title: str | None = None,
 ) -> Table:
-    """A table.
+    """A table with titles of columns, and rows of strings or of what `foreign` returns.
 
-    Args:
-        titles: of the columns.
-        rows: a cell for each column: a string, or what `foreign` returns.
-        right: columns that are right-aligned.
-        whole: columns whose texts are not broken between words.
-        title: the line above the table.
+    Columns in `right` are right-aligned, and texts of those in `whole` are not broken between words.
     """
     from rich.table import Table
 

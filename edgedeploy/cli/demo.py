@@ -12,7 +12,6 @@ from typer import Argument, Exit, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.cli.console import (
-    as_json,
     as_table,
     conclude,
     print_outcomes,
@@ -51,9 +50,7 @@ ALL = "all"
 INTERRUPTED = 130
 
 
-def complete_demo(incomplete: str) -> list[str]:
-    """Names of demos, and `all`."""
-    return [*complete("demos", "demos/audio")(incomplete), *([ALL] if ALL.startswith(incomplete) else [])]
+complete_demo = complete("demos", "demos/audio", also=[ALL])
 
 
 def demo(
@@ -193,7 +190,7 @@ def demo(
     if listening != Listening():
         hints = ["name one of them, as wake-word"]
         raise InputError("--wav, --microphone and --threshold are for demos on sounds", hints=hints)
-    printer = Printer(as_json(), log, several=name == ALL)
+    printer = Printer(log, several=name == ALL)
 
     @hinting
     def perform(each: str) -> bool:

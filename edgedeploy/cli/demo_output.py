@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from edgedeploy.cli.console import print_json, print_json_line, print_lines, stderr
+from edgedeploy.cli.console import as_json, print_json, print_json_line, print_lines, stderr
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 class Printer:
     """Prints results of demos as they come; only the objects of single images wait for `finish`."""
 
-    def __init__(self, as_json: bool, style: LogStyle, *, several: bool) -> None:
-        """Print JSON, or a log in a style; with `several` demos, the objects of single images form one list."""
-        self._as_json, self._style, self._several = as_json, style, several
+    def __init__(self, style: LogStyle, *, several: bool) -> None:
+        """Print a log in a style, or JSON; with `several` demos, the objects of single images form one list."""
+        self._style, self._several = style, several
         self._objects: list[dict[str, Any]] = []
         self._printed = False
         self._as_lines = False
 
     def image(self, result: Result) -> None:
         """Print a single image, or one of a folder in Tengine's log."""
-        if self._as_json:
+        if as_json():
             self._objects.append(result.as_dict())
         else:
             self._block(result.log(self._style))
 
     def begin(self, session: DemoSession, source: Source) -> None:
         """Print the lines before the images of a sequence."""
-        if self._in_frames(source) and not self._as_json:
+        if self._in_frames(source) and not as_json():
             self._block(session.head(source.path))
 
     def frame(self, result: Result, source: Source) -> None:
         """Print an image of a sequence."""
-        if self._as_json:
+        if as_json():
             self._as_lines = True
             print_json_line(result.frame_dict())
         elif self._in_frames(source):
@@ -55,7 +55,7 @@ class Printer:
 
     def end(self, session: DemoSession, source: Source, summary: Summary, *, interrupted: bool) -> None:
         """Print the lines after the images of a sequence."""
-        if self._as_json:
+        if as_json():
             about = session.as_dict(source.path)
             print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
         elif self._in_frames(source):
@@ -69,12 +69,10 @@ class Printer:
 
     def finish(self) -> None:
         """Print the JSON of the single images, and of demos that failed."""
-        if not self._as_json:
-            return
         if self._as_lines:
             for each in self._objects:
                 print_json_line(each)
-        else:
+        elif as_json():
             print_json(self._objects if self._several else self._objects[0])
 
     def _in_frames(self, source: Source) -> bool:

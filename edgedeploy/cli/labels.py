@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import as_json, print_json, print_lines
+from edgedeploy.cli.console import print_result
 from edgedeploy.cli.options import MOST, completing
 from edgedeploy.errors import InputError
 
@@ -45,7 +45,4 @@ def labels(
     if softmax:
         scores = probabilities(scores.astype("float64"))
     found = [{**each, "label": label_of(names, int(each["index"]))} for each in top_values(scores, top)]
-    if as_json():
-        print_json(found)
-    else:
-        print_lines(f"{each['value']:.6f}  {each['index']}  {each['label']}" for each in found)
+    print_result(found, *(f"{each['value']:.6f}  {each['index']}  {each['label']}" for each in found))

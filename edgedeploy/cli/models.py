@@ -46,7 +46,7 @@ def list_models() -> None:
     """
     from rich.filesize import decimal
 
-    summaries = [_summary(path, model) for path, model in _all_entries()]
+    summaries = [_summary(path, model) for path, model in _entries(None)]
     rows = ([each["name"], each["task"], decimal(each["size"]), each["state"]] for each in summaries)
     print_result(summaries, as_table(["model", "task", "size", "files"], rows, right=["size"]))
 
@@ -81,7 +81,7 @@ def show(
         about = {"name": name, "graph": str(graph), "layers": drawn.layers, "boxes": drawn.boxes}
         print_result(about, f"{graph}: {drawn.layers} layers{boxes}")
         return
-    path, model = _entry(name)
+    [(path, model)] = _entries([name])
     summary = _summary(path, model)
     content = model.model_dump(exclude_none=True, exclude={"files"})
     document = yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False, width=1000)
@@ -107,7 +107,7 @@ def pull(
     progress = shown_progress()
     failures: list[DownloadError] = []
     pulled: list[dict[str, Any]] = []
-    entries = _all_entries() if everything else [_entry(name) for name in names or ()]
+    entries = _entries(names)
     for path, model in entries:
         if not model.has_form:
             progress.note(f"{path.stem}: nothing to download, it stands for your own network")
@@ -171,7 +171,7 @@ def import_model(
     stated = Stated(task, labels, *pixels)
     shapes = parse_shapes(input_shape)
     path = import_network(name, files, shapes, stated, replace=force, progress=shown_progress())
-    _, model = _entry(str(path))
+    [(_, model)] = _entries([str(path)])
     guess = f"{model.labels}, guessed by their number" if model.labels else "none"
     guess += "; --labels FILE takes a file with a class name on each line"
     mean_of, scale = (" ".join(f"{each:g}" for each in values) for values in (model.input.mean, model.input.scale))
@@ -198,7 +198,7 @@ def verify(names: ModelNames = None) -> None:
     from edgedeploy.zoo import store
 
     found: list[dict[str, Any]] = []
-    for path, model in [_entry(name) for name in names] if names else _all_entries():
+    for path, model in _entries(names):
         for file, copies in store.verify(model, path.parent).items():
             about = {"name": path.stem, "file": file.name}
             for copy in copies:
@@ -233,7 +233,7 @@ def remove(
         done.append({"name": name, "file": str(file), "removed": removed, "stays": list(map(str, stays))})
         print_text(f"{name}: {text}")
 
-    for path, model in [_entry(name) for name in names]:
+    for path, model in _entries(names):
         if path.parent == own_models():
             for removed_file in forget(path.stem):
                 say(path.stem, removed_file, True, f"removed: {removed_file}")
@@ -256,16 +256,11 @@ def _fail(error: DownloadError) -> None:
     raise Exit(error.exit_code)
 
 
-def _entry(name: str) -> tuple[Path, ZooModel]:
+def _entries(names: list[str] | None) -> list[tuple[Path, ZooModel]]:
+    """The named entries of the zoo with their files, or all."""
     from edgedeploy.zoo.entry import MODELS
 
-    return MODELS.find(name), MODELS.load(name)
-
-
-def _all_entries() -> list[tuple[Path, ZooModel]]:
-    from edgedeploy.zoo.entry import MODELS
-
-    return readable(MODELS)
+    return [(MODELS.find(name), MODELS.load(name)) for name in names] if names else readable(MODELS)
 
 
 def _summary(path: Path, model: ZooModel) -> dict[str, Any]:

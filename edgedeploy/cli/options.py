@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1  # for counts: more than anyone waits for, and TVM's timer takes it
 
 
-def complete(*folders: str) -> Callable[[str], list[str]]:
-    """A completion of names of documents in these folders, which are not read; the shell itself completes paths."""
+def complete(*folders: str, also: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """A completion of names of documents in folders, which are not read, and others; the shell completes paths."""
 
     def beginning(incomplete: str) -> list[str]:
         from edgedeploy.base.catalog import names_in
 
-        return [name for folder in folders for name in names_in(folder) if name.startswith(incomplete)]
+        names = [name for folder in folders for name in names_in(folder)]
+        return [name for name in (*names, *also) if name.startswith(incomplete)]
 
     return beginning
 

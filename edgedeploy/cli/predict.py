@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from edgedeploy.base.text import count, significant
-from edgedeploy.cli.console import as_json, as_table, foreign, print_json, print_text, shown_progress
+from edgedeploy.cli.console import as_table, foreign, print_result, shown_progress
 from edgedeploy.cli.options import Importing, complete_model, completing, file_option
 from edgedeploy.cli.overrides import Precision
 
 if TYPE_CHECKING:
-    from edgedeploy.api.predicting import Predicted
+    from rich.table import Table
+
     from edgedeploy.predicting.prediction import Prediction
     from edgedeploy.predicting.tools import Means
 
@@ -66,12 +67,12 @@ def predict(
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
     from edgedeploy.api.predicting import predict as predict_network
+    from edgedeploy.predicting.page import beside, cells, write_page
     from edgedeploy.report import require_report
     from edgedeploy.target.resolved import resolve
 
     if report:
         require_report()
-    progress = shown_progress()
     predicted = predict_network(
         network,
         resolve(board, {"precision": precision} if precision else {}),
@@ -79,19 +80,21 @@ def predict(
         against=against,
         shapes=importing.shapes,
         options=importing.options,
-        progress=progress,
+        progress=shown_progress(),
     )
     title = f"{predicted.manifest.model} on {predicted.board}, {count(threads, 'thread')}"
+    prediction = predicted.prediction
+    facts, compared = _facts(prediction, predicted.means), beside(prediction, predicted.peers)
     if report:
-        from edgedeploy.predicting.page import beside, write_page
-
-        prediction = predicted.prediction
-        compared = beside(prediction, predicted.peers)
-        write_page(report, prediction, title, _facts(prediction, predicted.means), compared)
-    if as_json():
-        print_json(predicted.to_dict())
-    else:
-        _print(predicted, title)
+        write_page(report, prediction, title, facts, compared)
+    titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
+    rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]
+    shown: list[str | Table] = [as_table(titles, rows, right=titles[1:]), title]
+    shown += [f"  {name}: {text}" for name, text in facts.items()]
+    if predicted.peers:
+        shown.append(as_table(compared.titles, compared.rows, right=compared.titles[1:]))
+        shown += [f"{engine} is left out: {why}" for engine, why in compared.left_out]
+    print_result(predicted.to_dict(), *shown)
 
 
 def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
@@ -107,17 +110,3 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
         "instructions": f"{prediction.instructions / 1e6:.2f} million",
         "model": f"{means.name}; docs/predictions.md says how far to believe it",
     }
-
-
-def _print(predicted: Predicted, title: str) -> None:
-    from edgedeploy.predicting.page import beside, cells
-
-    prediction, peers = predicted.prediction, predicted.peers
-    titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
-    rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]
-    facts = _facts(prediction, predicted.means)
-    print_text(as_table(titles, rows, right=titles[1:]), title, *(f"  {name}: {text}" for name, text in facts.items()))
-    if peers:
-        compared = beside(prediction, peers)
-        left_out = (f"{engine} is left out: {why}" for engine, why in compared.left_out)
-        print_text(as_table(compared.titles, compared.rows, right=compared.titles[1:]), *left_out)

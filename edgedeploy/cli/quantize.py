@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import as_json, as_table, foreign, print_json, print_text, shown_progress
+from edgedeploy.cli.console import as_table, foreign, print_result, shown_progress
 from edgedeploy.cli.options import DemoOption, EpsilonOption, ShapeOption, complete_model, file_option, parse_shapes
 from edgedeploy.errors import InputError
-
-if TYPE_CHECKING:
-    from edgedeploy.quantisation.making import Made
 
 
 def quantize(
@@ -77,13 +74,14 @@ def quantize(
 
     Example: edgedeploy quantize sounds.onnx --calibrate inputs/ --keep '/decoder/*'
     """
+    from edgedeploy.api.quantising import MOST_WORST
     from edgedeploy.api.quantising import quantize as quantized
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES
 
     if max_loss is not None and not auto:
         raise InputError("--max-loss goes with --auto", why="without it, all layers but those of --keep are quantised")
-    made = quantized(
+    written = quantized(
         network,
         calibrate,
         output=output,
@@ -98,15 +96,7 @@ def quantize(
         options=ImportOptions(epsilon=epsilon),
         progress=shown_progress(),
     )
-    if as_json():
-        print_json(made.to_dict())
-    else:
-        _print(made.made, made.path, made.bytes)
-
-
-def _print(made: Made, path: Path, written: int) -> None:
-    from edgedeploy.api.quantising import MOST_WORST
-
+    made = written.made
     ratio, kept = "signal to noise, dB", {layer.name for layer in made.kept}
     rows = []
     for each in made.worst[:MOST_WORST]:
@@ -115,11 +105,12 @@ def _print(made: Made, path: Path, written: int) -> None:
     outputs = [[foreign(name), f"{noise.ratio_db:.1f}"] for name, noise in made.comparison.noise.items()]
     # What was evaluated besides the recorded accuracy.
     before, after = (score.more for score in made.scores) if made.scores else ({}, {})
-    print_text(
+    print_result(
+        written.to_dict(),
         as_table(["layer", "operator", ratio, ""], rows, right=[ratio], title="worst layers"),
         as_table(["output", ratio], outputs, right=[ratio]),
         *made.record.lines(),
         *(f"{name}: {value:.2%} before, {after[name]:.2%} after" for name, value in before.items()),
-        f"{path}  {written:,} bytes, {written / made.bytes_before:.0%} of {made.bytes_before:,}; "
+        f"{written.path}  {written.bytes:,} bytes, {written.bytes / made.bytes_before:.0%} of {made.bytes_before:,}; "
         f"{made.layers - len(made.kept)} of {made.layers} layers quantised",
     )

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import (
-    ConsoleProgress,
-    as_json,
-    as_table,
-    foreign,
-    print_json,
-    print_result,
-    print_text,
-    stderr,
-    stdout,
-)
+from edgedeploy.cli.console import ConsoleProgress, as_table, foreign, print_result, print_text, stderr, stdout
 from edgedeploy.cli.groups import Commands
 from edgedeploy.cli.options import BoardOption, WhereAll, completing, one_host_option
 from edgedeploy.errors import InputError, RpcError
@@ -176,36 +166,30 @@ def status(
             known[address] = summary(Endpoint.parse(address))
         except RpcError as error:
             known[address] = error
-    if as_json():
-        devices: dict[str, Any] = {
-            address: {"error": str(found)}
-            if isinstance(found, RpcError)
-            else {key: asdict(each) for key, each in found.items()}
-            for address, found in known.items()
-        }
-        running_here = [{**part.model_dump(exclude={"process"}), "pid": part.process.pid} for part in parts]
-        print_json({"running": running_here, "trackers": devices})
-        return
     if not parts and not known:
-        stdout().print("no tracker and no server of TVM's RPC was started here")
+        print_text("no tracker and no server of TVM's RPC was started here")
     if parts:
         rows = []
         for part in parts:
             what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
             rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
         print_text(as_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows))
+    trackers_found: dict[str, Any] = {}
     for address, found in known.items():
         if isinstance(found, RpcError):
-            stdout().print(str(found))
-        elif not found:
-            stdout().print(f"tracker {address} has no devices")
-        else:
-            numbers = ["free", "clients waiting"]
-            cells = (
-                [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
-                for key, devices in found.items()
-            )
-            print_text(as_table([f"key at {address}", "devices", *numbers], cells, right=numbers))
+            trackers_found[address] = {"error": str(found)}
+            print_text(str(found))
+            continue
+        trackers_found[address] = {key: asdict(each) for key, each in found.items()}
+        numbers = ["free", "clients waiting"]
+        cells = [
+            [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
+            for key, devices in found.items()
+        ]
+        table = as_table([f"key at {address}", "devices", *numbers], cells, right=numbers)
+        print_text(table if found else f"tracker {address} has no devices")
+    running_here = [{**part.model_dump(exclude={"process"}), "pid": part.process.pid} for part in parts]
+    print_result({"running": running_here, "trackers": trackers_found})
 
 
 @app.command()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
-from edgedeploy.cli.console import as_json, as_table, print_json, shown_progress, stdout
+from edgedeploy.cli.console import as_json, as_table, print_result, shown_progress
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
@@ -19,6 +19,9 @@ from edgedeploy.cli.options import (
 )
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # Outputs of all inferences are held until the last.
 MOST_STEPS = 100_000
@@ -114,23 +117,21 @@ def run(
         if outputs.suffix != ".npz":
             progress.note(f"{outputs} is a .npz file despite its suffix")
     top = {key: top_values(array, print_top) for key, array in results.items()} if print_top else {}
-    if as_json():
-        value: dict[str, Any] = {
-            "model": name,
-            "board": label,
-            **({"machine": machine} if machine else {}),
-            "threads": runner.threads,
-            **({"inferences": len(series)} if states else {}),
-            **(measured.to_dict() if measured else {}),
-            **({"functions": [each.as_dict() for each in functions]} if functions is not None else {}),
-            "memory": manifest.memory.model_dump(),
-            **({"agent_memory": agent_memory} if agent_memory else {}),
-            "outputs": [spec.model_dump(exclude={"below"}, exclude_none=True) for spec in runner.outputs],
-            **({"top": top} if top else {}),
-        }
-        print_json(value)
-        return
-    lines = [f"{name} on {label}, threads: {runner.threads}", *([f"  board : {machine}"] if machine else [])]
+    value: dict[str, Any] = {
+        "model": name,
+        "board": label,
+        **({"machine": machine} if machine else {}),
+        "threads": runner.threads,
+        **({"inferences": len(series)} if states else {}),
+        **(measured.to_dict() if measured else {}),
+        **({"functions": [each.as_dict() for each in functions]} if functions is not None else {}),
+        "memory": manifest.memory.model_dump(),
+        **({"agent_memory": agent_memory} if agent_memory else {}),
+        "outputs": [spec.model_dump(exclude={"below"}, exclude_none=True) for spec in runner.outputs],
+        **({"top": top} if top else {}),
+    }
+    lines: list[str | Table] = [f"{name} on {label}, threads: {runner.threads}"]
+    lines += [f"  board : {machine}"] if machine else []
     for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
         lines += [f"  {kind} {each.name}: {each.dtype}[{', '.join(map(str, each.shape))}]" for each in specs]
     if states:
@@ -141,14 +142,11 @@ def run(
     if measured:
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.to_dict().items())
         lines.append(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)")
-    console = stdout()
-    console.print(*lines, sep="\n")
     if functions is not None:
         titles, *rows = profile_table(functions)
-        console.print(as_table(titles, rows, right=[title for title in titles if title not in NAMES]))
-    console.print(f"memory: {manifest.memory.line()}")
+        lines.append(as_table(titles, rows, right=[title for title in titles if title not in NAMES]))
+    lines.append(f"memory: {manifest.memory.line()}")
     if agent_memory:
-        stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)
-        console.print(f"memory of the agent in bytes: {stated}")
-    if outputs:
-        console.print(f"outputs written to {outputs}")
+        stated = ", ".join(f"{key.removesuffix('_bytes')} {size:,}" for key, size in agent_memory.items() if size)
+        lines.append(f"memory of the agent in bytes: {stated}")
+    print_result(value, *lines, *([f"outputs written to {outputs}"] if outputs else []))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from edgedeploy.cli.console import print_json_line, print_lines, until_interrupted
+from edgedeploy.cli.console import as_json, print_json_line, print_lines, until_interrupted
 from edgedeploy.errors import InputError
 from edgedeploy.version import __version__
 
@@ -48,15 +48,10 @@ def sound_demo(
     *,
     model: str | None,
     frames: int | None,
-    as_json: bool,
     progress: Progress,
-    **opening: Any,
+    **opening: Any,  # further arguments of `SoundProgram.opened`
 ) -> bool:
-    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came.
-
-    Args:
-        opening: further arguments of `SoundProgram.opened`.
-    """
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came."""
     from edgedeploy.audio.program import SoundProgram
     from edgedeploy.audio.sources import microphone, read_wav
 
@@ -69,7 +64,7 @@ def sound_demo(
         nullcontext(read_wav(file, rate)) if file else microphone(rate) as blocks,
         program.opened(place, progress=progress, **opening) as session,
     ):
-        printer = _Printer(session, str(file or "microphone"), as_json)
+        printer = _Printer(session, str(file or "microphone"))
         with until_interrupted() as interrupted:
             for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
                 printer.frame(heard)
@@ -82,13 +77,12 @@ def sound_demo(
 class _Printer:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
-    def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
-
-        self._session, self._where, self._as_json = session, where, as_json
+    def __init__(self, session: SoundSession, where: str) -> None:
+        self._session, self._where = session, where
         self._began = perf_counter()
         self._frames = self._detections = 0
         self._inference_ms = 0.0
-        if not as_json:
+        if not as_json():
             models = [f"model : {stage.model}" for stage in session.demo.stages]
             print_lines([f"edgedeploy {__version__}", *models, f"sound : {where}", ""])
 
@@ -98,12 +92,11 @@ class _Printer:
         self._frames += 1
         self._inference_ms += heard.inference_ms
         self._detections += sum(event.kind == "begin" for event in heard.events)
-        if self._as_json:
+        if as_json():
             print_json_line({"time": heard.sample / rate, "score": heard.score})
             for event in heard.events:
-                print_json_line(
-                    {"event": event.kind, "label": label, "time": event.sample / rate, "score": event.score}
-                )
+                about = {"time": event.sample / rate, "score": event.score}
+                print_json_line({"event": event.kind, "label": label, **about})
             return
         lines = [f"{heard.sample / rate:.3f} {heard.score:.4f}"]
         lines += [f"{event.sample / rate:.3f} {event.score:.4f} {label} {event.kind}" for event in heard.events]
@@ -114,7 +107,7 @@ class _Printer:
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)
-        if self._as_json:
+        if as_json():
             about: dict[str, Any] = {
                 "task": session.name,
                 "models": [stage.model for stage in session.demo.stages],

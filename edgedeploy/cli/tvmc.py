@@ -129,11 +129,9 @@ def answer_of(command: str, option: str) -> Answer | None:
 
 
 def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> Translation | None:
-    """A tvmc command line in our terms; None if it has nothing of tvmc's.
+    """A tvmc command line, without the program's name, in our terms; None if it has nothing of tvmc's.
 
-    Args:
-        words: without the program's name.
-        own: gives the options of one of our commands by its name; it is slow, and called only if needed.
+    `own` gives the options of one of our commands by its name; it is slow, and called only if needed.
     """
     if not words:
         return None
