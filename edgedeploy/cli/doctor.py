@@ -78,7 +78,7 @@ def _table(results: list[Result]) -> Table:
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
     group = None
     for result in results:
-        finding, name = result.finding, result.check.group.value
+        finding, name = result.finding, result.check.group
         cell = foreign(*finding.found.split("\n"))
         for hint in finding.hints:
             cell.append("\n→ ", style="cyan").append(foreign(hint, style="cyan"))
@@ -94,10 +94,10 @@ def _table(results: list[Result]) -> Table:
 def _lines(results: list[Result]) -> Iterator[str]:
     for result in results:
         state, found = result.finding.state.value, result.finding.found.replace("\n", "; ")
-        yield f"{result.check.group.value}: {result.check.name}: {state}: {found}"
+        yield f"{result.check.group}: {result.check.name}: {state}: {found}"
         yield from (f"  try: {hint}" for hint in result.finding.hints)
 
 
 def _as_dict(result: Result) -> dict[str, Any]:
-    about = {"name": result.check.name, "group": result.check.group.value}
+    about = {"name": result.check.name, "group": result.check.group}
     return {**about, **vars(result.finding), "seconds": round(result.seconds, 3)}

@@ -9,7 +9,7 @@ from edgedeploy.agent.build import built_agent
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import Progress
 from edgedeploy.doctor.case import Case
-from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
+from edgedeploy.doctor.check import Finding, check, failed, failure, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError, LoginError
 from edgedeploy.package.abi import misfits, needs_of
@@ -22,7 +22,7 @@ from edgedeploy.tuning.conditions import Throttling
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
 
 # Checks of boards that are other machines.
-_on_board = partial(check, group=Group.BOARD, applies=lambda case: not case.is_here)
+_on_board = partial(check, group="board", applies=lambda case: not case.is_here)
 
 _WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its profile"
 _POWER = "check that the board has power and network, and has started"
@@ -242,7 +242,7 @@ def _ran(done: Completed, well: str) -> Finding:
     return failed(f"it does not run there: {end_of(done)}", "log in and look at `dmesg` and `free`")
 
 
-@check("state", Group.BOARD, needs=("login",))
+@check("state", "board", needs=("login",))
 def state(case: Case) -> Finding:
     """Whether the board runs at full speed, on which measured times depend."""
     now = Throttling(lambda script: case.place.run(script).text).conditions()

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from edgedeploy.doctor.case import Case
     from edgedeploy.errors import EdgedeployError
+
+
+# The subject of a check.
+Group = Literal["host", "board", "OpenCL"]
 
 
 class State(str, Enum):
@@ -23,14 +27,6 @@ class State(str, Enum):
     WARNING = "warning"
     FAILED = "failed"
     NOT_APPLICABLE = "not applicable"
-
-
-class Group(str, Enum):
-    """The subject of a check."""
-
-    HOST = "host"
-    BOARD = "board"
-    OPENCL = "OpenCL"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from edgedeploy.base.extras import INSTALL_BUILD, is_installed
 from edgedeploy.base.files import is_folder
 from edgedeploy.base.settings import cache_folder
 from edgedeploy.doctor.case import Case
-from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
+from edgedeploy.doctor.check import Finding, check, failed, not_applicable, ok, warning
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import RpcError
 from edgedeploy.remote import LOOPBACK
@@ -39,7 +39,7 @@ _ROOMY_BYTES = 1 << 30
 _WRITTEN_BYTES = 1 << 20
 
 
-@check("system", Group.HOST)
+@check("system", "host")
 def system(case: Case) -> Finding:
     """Whether TVM's wheels run on this machine."""
     libc, version = platform.libc_ver()
@@ -55,7 +55,7 @@ def system(case: Case) -> Finding:
     return ok(found)
 
 
-@check("TVM", Group.HOST, limit_s=_TVM_S + 2)
+@check("TVM", "host", limit_s=_TVM_S + 2)
 def tvm(case: Case) -> Finding:
     """Whether TVM can be loaded, and its LLVM knows the board's triple, CPU and features."""
     if not is_installed("tvm"):
@@ -78,7 +78,7 @@ def load_tvm(board: Board) -> Finding:
     return ok(f"{version} generates code for {' '.join([board.cpu, *board.features])} ({board.triple})")
 
 
-@check("folders", Group.HOST, if_stuck="check that the disks and network drives of these folders answer")
+@check("folders", "host", if_stuck="check that the disks and network drives of these folders answer")
 def folders(case: Case) -> Finding:
     """Whether edgedeploy's folders have free space and write permission."""
     named = {
@@ -132,7 +132,7 @@ def _remedies(path: Path, error: OSError) -> Iterator[str]:
     yield "or choose other folders with XDG_CACHE_HOME, XDG_DATA_HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and TMPDIR"
 
 
-@check("networks", Group.HOST)
+@check("networks", "host")
 def networks(case: Case) -> Finding:
     """Whether the folders with networks' files exist."""
     mirrors = mirror_folders()
@@ -141,7 +141,7 @@ def networks(case: Case) -> Finding:
     return ok(f"{MIRRORS_VARIABLE} names {', '.join(map(str, mirrors))}")
 
 
-@check("tracker ports", Group.HOST)
+@check("tracker ports", "host")
 def tracker_ports(case: Case) -> Finding:
     """Whether programs may listen on this machine's loopback interface, as trackers and tunnels do."""
     try:

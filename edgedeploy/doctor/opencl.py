@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgedeploy.base.programs import script
 from edgedeploy.doctor.case import Case
-from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
+from edgedeploy.doctor.check import Finding, State, check, not_applicable, ok
 from edgedeploy.doctor.running import end_of, run_program
 from edgedeploy.doctor.tools import compiled
 from edgedeploy.remote.connection import Connection
@@ -68,7 +68,7 @@ def _files(case: Case) -> dict[str, list[list[str]]]:
     return files
 
 
-@check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
+@check("ICD files", "OpenCL", needs=("login",), applies=_concerns)
 def icd_files(case: Case) -> Finding:
     """Whether a driver is registered with libOpenCL."""
     files = _files(case)
@@ -80,7 +80,7 @@ def icd_files(case: Case) -> Finding:
     return _bad(case, f"there are none in {folder}: no OpenCL driver is installed", _install(case))
 
 
-@check("GPU nodes", Group.OPENCL, needs=("ICD files",), applies=_concerns)
+@check("GPU nodes", "OpenCL", needs=("ICD files",), applies=_concerns)
 def gpu_nodes(case: Case) -> Finding:
     """Whether the user may open the nodes in /dev that drivers of GPUs open."""
     files = _files(case)
@@ -101,7 +101,7 @@ def gpu_nodes(case: Case) -> Finding:
     return ok(f"{user} may open {', '.join(path for path, _, _ in nodes)}")
 
 
-@check("devices", Group.OPENCL, needs=("ICD files", "toolchain"), applies=_concerns, limit_s=28)
+@check("devices", "OpenCL", needs=("ICD files", "toolchain"), applies=_concerns, limit_s=28)
 def devices(case: Case) -> Finding:
     """The devices that a C program finds, built with the board's toolchain, since drivers hang and crash."""
     program = case.folder / "opencl-devices"

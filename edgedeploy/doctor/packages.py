@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
+from edgedeploy.doctor.check import Finding, check, failed, not_applicable, ok, warning
 
 if TYPE_CHECKING:
     from edgedeploy.doctor.case import Case
@@ -21,7 +21,7 @@ NAME = "edgedeploy"
 _DEVELOPMENT = ("dev", "train")
 
 
-@check("packages", Group.HOST)
+@check("packages", "host")
 def packages(case: Case) -> Finding:
     """Whether all required packages are installed, in versions that fit."""
     try:
@@ -40,7 +40,7 @@ def packages(case: Case) -> Finding:
     return ok(found, versions=versions)
 
 
-@check("extras", Group.HOST, needs=("packages",))
+@check("extras", "host", needs=("packages",))
 def extras(case: Case) -> Finding:
     """Which optional packages are installed; a wrong version is worse than none."""
     try:

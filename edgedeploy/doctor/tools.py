@@ -13,7 +13,7 @@ from pathlib import Path
 from edgedeploy.base import extras
 from edgedeploy.base.programs import capture
 from edgedeploy.doctor.case import Case
-from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
+from edgedeploy.doctor.check import Finding, check, failed, not_applicable, ok
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import UnsupportedError, VirtualBoardError
 from edgedeploy.target.board import Board
@@ -29,7 +29,7 @@ _SAYS = "edgedeploy"
 _SOURCE = f'#include <stdio.h>\nint main(void) {{ return puts("{_SAYS}") < 0; }}\n'
 
 
-@check("toolchain", Group.HOST, limit_s=_COMPILE_S + 1)
+@check("toolchain", "host", limit_s=_COMPILE_S + 1)
 def toolchain(case: Case) -> Finding:
     """Whether the board's toolchain compiles and links: a shared library and a program."""
     if not extras.is_installed("tvm"):
@@ -53,7 +53,7 @@ def _compile(board: Board, source: Path, program: Path) -> Finding:
     return ok(f"{driver.toolchain} ({version}) compiles and links for {board.triple}")
 
 
-@check("program", Group.HOST, needs=("toolchain",))
+@check("program", "host", needs=("toolchain",))
 def program(case: Case) -> Finding:
     """Whether the toolchain's program runs here, or emulated."""
     board = case.board
@@ -87,7 +87,7 @@ def _run(command: list[str], environment: dict[str, str], how: str) -> Finding:
     return failed(f"the toolchain's program does not run: {message}", "use another toolchain: edgedeploy toolchains")
 
 
-@check("other toolchains", Group.HOST)
+@check("other toolchains", "host")
 def other_toolchains(case: Case) -> Finding:
     """Which other toolchains are installed."""
     known = {name: TOOLCHAINS.load(name) for name in TOOLCHAINS.names() if name != case.board.toolchain}
@@ -97,7 +97,7 @@ def other_toolchains(case: Case) -> Finding:
     return ok(found, *(f"for {name}: {install}" for name, install in absent.items()))
 
 
-@check("CMake", Group.HOST)
+@check("CMake", "host")
 def cmake(case: Case) -> Finding:
     """Whether users' own C++ can be built with `edgedeploy toolchains cmake`."""
     found = shutil.which("cmake")
@@ -106,7 +106,7 @@ def cmake(case: Case) -> Finding:
     return ok(next(iter(_version_of(found)), found))
 
 
-@check("virtual boards", Group.HOST)
+@check("virtual boards", "host")
 def virtual_boards(case: Case) -> Finding:
     """Whether this machine can run a virtual board."""
     try:
@@ -120,7 +120,7 @@ def virtual_boards(case: Case) -> Finding:
     return ok(f"{next(iter(lines), emulation.qemu)} emulates {emulation.cpu or 'some core'}")
 
 
-@check("predictions", Group.HOST, applies=lambda case: case.board.core_model is not None)
+@check("predictions", "host", applies=lambda case: case.board.core_model is not None)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds its programs for the board."""
     from edgedeploy.predicting.tools import (
