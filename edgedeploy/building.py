@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from edgedeploy.agent.build import agent_for, built_agent
 from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.files import is_file, replacing
 from edgedeploy.base.progress import SILENT, Progress
@@ -21,10 +22,14 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.model import quantised
 from edgedeploy.model.metadata import OWN
 from edgedeploy.model.tail.program import content_of
+from edgedeploy.package.abi import misfits, read_abi
+from edgedeploy.package.archive import SUFFIX, describe, read_manifest, read_package, write_package
 from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import LIBRARY_NAME, MAXIMUM_ENTRIES, TAIL_NAME, Check, Manifest, packageable
 from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
+from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
+from edgedeploy.records.database import Records
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Tuned
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.model.network import Network
-    from edgedeploy.records.database import Records
     from edgedeploy.target.board import Board
 
 # Files that may be written next to a package, by kind: Relax and TensorIR, LLVM's intermediate code, assembly, and a
@@ -78,8 +82,6 @@ class Prepared:
     @cached_property
     def manifest(self) -> Manifest:
         """The package's manifest."""
-        from edgedeploy.package.archive import read_manifest
-
         return read_manifest(self.package_path)
 
     def open(self, threads: int | None = None) -> Runner:
@@ -142,15 +144,11 @@ class Plan:
     @cached_property
     def records(self) -> Records | None:
         """The tuning records."""
-        from edgedeploy.records.best import NO_RECORDS, chosen_records
-
         return chosen_records(NO_RECORDS if callable(self.tuning) else self.tuning, self.board, self.progress)
 
     @property
     def tuned(self) -> Tuned:
         """The configuration of each function, from the records or another source."""
-        from edgedeploy.records.best import tuned_by
-
         return self.tuning if callable(self.tuning) else tuned_by(self.records)
 
     @property
@@ -172,7 +170,7 @@ class Plan:
     @property
     def package(self) -> str:
         """The package's file name."""
-        return package_name(self.source.name)
+        return self.default_output.name
 
     @property
     def cached(self) -> Path:
@@ -243,8 +241,6 @@ class Plan:
 
     def _is_at(self, path: Path, progress: Progress | None = None) -> bool:
         """Whether this package is in a file; `progress` gets the reason if another one is there."""
-        from edgedeploy.package.archive import read_manifest
-
         try:
             if not path.is_file():
                 return False
@@ -263,8 +259,6 @@ class Plan:
 
     def _found(self, output: Path, checks: Checks) -> Built | None:
         """An intact, up-to-date package, copied to `output` if it was in the cache."""
-        from edgedeploy.package.archive import read_package
-
         for path in (output, self.cached):
             if not self._is_at(path):
                 continue
@@ -289,7 +283,6 @@ class Plan:
         *,
         make_agent: bool = False,
     ) -> Built:
-        from edgedeploy.agent.build import agent_for, built_agent
         from edgedeploy.compile.output.codegen import link
         from edgedeploy.compile.output.entries import entry_name
         from edgedeploy.compile.output.explain import gigaflops, work_of
@@ -297,8 +290,6 @@ class Plan:
         from edgedeploy.compile.passes.order import passes_for
         from edgedeploy.compile.passes.running import PassLog
         from edgedeploy.compile.pipeline import compile_entries
-        from edgedeploy.package.abi import misfits, read_abi
-        from edgedeploy.package.archive import describe, write_package
 
         source, board, records, progress = self.source, self.board.profile, self.records, self.progress
         check_target(board)
@@ -452,14 +443,9 @@ def _build_time(short_key: str) -> float | None:
     return None
 
 
-def package_name(model: str) -> str:
-    """The file name of a model's package."""
-    return f"{model}.tar.gz"
-
-
 def default_output(model: str, board: ResolvedBoard) -> Path:
     """The default path of a model's package."""
-    return Path("dist") / board.label / package_name(model)
+    return Path("dist") / board.label / f"{model}{SUFFIX}"
 
 
 def last_built_board() -> str | None:
@@ -470,7 +456,7 @@ def last_built_board() -> str | None:
 
 
 def _dump_path(package: Path, kind: str) -> Path:
-    return package.with_name(package.name.removesuffix(".tar.gz") + DUMPS[kind])
+    return package.with_name(package.name.removesuffix(SUFFIX) + DUMPS[kind])
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
