@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Exit, Option
 
-from edgedeploy.cli.console import as_json, as_table, print_result, print_text, until_interrupted
+from edgedeploy.cli.console import as_table, print_result, print_text, until_interrupted
 from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
 from edgedeploy.cli.options import (
     BoardOption,
@@ -116,9 +116,7 @@ def tune_models(
         autocompletion=complete_records,
     ),
     output: Path | None = Option(None, "--output", "-o", help="Records folder; default: the board's own."),
-    compare: bool = Option(
-        True, "--compare/--no-compare", help="At the end, measure the whole network untuned and tuned."
-    ),
+    compare: bool = Option(True, "--compare/--no-compare", help="At the end, measure the network untuned and tuned."),
     importing: Importing,
     overrides: Overriding,
 ) -> None:
@@ -152,7 +150,7 @@ def tune_models(
     known = [find_folder(each) for each in tuning_records or []]
     options = Options(**vars(search))
     evaluation = Evaluation.on(profile, **vars(timing))
-    with display(as_json()) as shown:
+    with display() as shown:
         if tasks == "list":
             sources = [find_source(model, shapes, shown, reading) for model in models]
             for source in sources:
@@ -181,9 +179,7 @@ def tune_models(
 @app.command()
 def report(
     records: RecordsArgument,
-    output: Path | None = file_option(
-        None, "--output", "-o", what="HTML file to write; default: report.html in the folder."
-    ),
+    output: Path | None = file_option(None, "--output", "-o", what="HTML file; default: report.html in the folder."),
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.base.progress import Progress, paced
 from edgedeploy.base.text import count, duration, milliseconds, printable, significant, times
-from edgedeploy.cli.console import ConsoleProgress, as_table, foreign, print_json_line, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, as_json, as_table, foreign, print_json_line, print_text, stderr
 from edgedeploy.records.events import (
     Event,
     Measured,
@@ -55,16 +55,16 @@ class Display(Progress):
 
 
 @contextmanager
-def display(json_output: bool) -> Iterator[Display]:
-    """The display of a run: JSON on standard output if `json_output`, else what suits standard error.
+def display() -> Iterator[Display]:
+    """The display of a run: JSON on standard output, or what suits standard error.
 
     It is a listener of events, and a `Progress` for steps between them, whose own bars would spoil a live display.
     """
     console = stderr()
     alive = console.is_terminal and not console.is_dumb_terminal
     shown: Display
-    if json_output:
-        shown = JsonDisplay(LiveDisplay(results=False) if alive else Display())
+    if as_json():
+        shown = JsonDisplay(LiveDisplay() if alive else Display())
     else:
         shown = LiveDisplay() if alive else LineDisplay()
     try:
@@ -119,11 +119,9 @@ class JsonDisplay(Display):
 class _TextDisplay(ConsoleProgress, Display):
     """The common part of the displays for people: lines that stay, and the results."""
 
-    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        """With `results`, print them at the end of a run; `clock` gives seconds."""
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(clock=clock)
         self._state = RunState(clock)
-        self._results = results
         self._lock = RLock()
 
     def __call__(self, event: Event) -> None:
@@ -149,8 +147,11 @@ class _TextDisplay(ConsoleProgress, Display):
             self._say(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
         else:
             self._say(f"done: {whole}")
-        if self._results:
-            print_results(ended, self._state.started)
+        if started := self._state.started:
+            print_text(f"{started.model} on {started.board}")
+        if ended.results:
+            print_text(as_table(TITLES, cells(ended.results), right=TITLES[1:], whole=TITLES[1:]))
+        print_text(end_to_end(ended.before_ms, ended.after_ms))
 
 
 class LineDisplay(_TextDisplay):
@@ -190,8 +191,8 @@ class LineDisplay(_TextDisplay):
 class LiveDisplay(_TextDisplay):
     """A few lines at the bottom of a terminal that show the state of the run; notes and results scroll above."""
 
-    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        super().__init__(results=results, clock=clock)
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(clock=clock)
         self._live: Live | None = None
         self._doing: list[_Activity] = []
 
@@ -291,16 +292,6 @@ class _Activity:
 
     def __str__(self) -> str:
         return self.title if self.steps is None else f"{self.title}: {self.done} of {self.steps}"
-
-
-def print_results(ended: RunEnded, started: RunStarted | None) -> None:
-    """Print what was tuned, the table of its tasks and the times of one inference, on standard output."""
-    console = stdout()
-    if started:
-        console.print(f"{started.model} on {started.board}")
-    if ended.results:
-        console.print(as_table(TITLES, cells(ended.results), right=TITLES[1:], whole=TITLES[1:]))
-    console.print(end_to_end(ended.before_ms, ended.after_ms))
 
 
 def _start_line(started: RunStarted) -> str:

@@ -14,6 +14,7 @@ from support.patience import generous
 from support.tuning_records import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
+from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display
 from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded, TaskStarted
 from edgedeploy.records.trial import Conditions
@@ -86,15 +87,15 @@ def screen(terminal: Terminal) -> Screen:
 
 
 @contextmanager
-def showing(events: Iterable[Event], *, json_output: bool = False) -> Iterator[Display]:
-    with display(json_output) as show:
+def showing(events: Iterable[Event]) -> Iterator[Display]:
+    with display() as show:
         for event in events:
             show(event)
         yield show
 
 
-def _show(events: Iterable[Event], *, json_output: bool = False) -> None:
-    with showing(events, json_output=json_output):
+def _show(events: Iterable[Event]) -> None:
+    with showing(events):
         pass
 
 
@@ -164,7 +165,7 @@ class TestTerminal:
             assert screen.shows("59.0 °C", "throttled")
 
     def test_steps_between_events_are_shown_last(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
-        with display(False) as show:
+        with display() as show:
             with show.stage("connecting"):
                 pass
             assert screen.shows("connecting", " s")
@@ -200,7 +201,7 @@ class TestTerminal:
 
     def test_events_may_come_from_several_threads(self, screen: Screen) -> None:
         run = Simulation(names=[f"task{number}" for number in range(8)], trials=50)
-        with display(False) as show:
+        with display() as show:
             show(run.begin())
             threads = [
                 threading.Thread(target=lambda task=task: [show(event) for event in run.task(task)])
@@ -330,15 +331,21 @@ class TestPipe:
 
 
 class TestJson:
+    @pytest.fixture(autouse=True)
+    def _as_json(self) -> Iterator[None]:
+        set_global_options(GlobalOptions(json=True))
+        yield
+        set_global_options(GlobalOptions())
+
     def test_each_event_is_a_line_of_standard_output(self, capsys: pytest.CaptureFixture[str]) -> None:
         events = Simulation(names=[HOSTILE, "b"]).events()
-        _show(events, json_output=True)
+        _show(events)
         printed = capsys.readouterr()
         assert [EVENT.validate_json(line) for line in printed.out.splitlines()] == events
         assert printed.err == ""
 
     def test_notes_and_steps_of_the_work_do_not_spoil_it(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with display(True) as show:
+        with display() as show:
             show(RUN.begin())
             with show.stage("building"), show.steps("building", 3) as step, show.transfer("sending", 10) as sent:
                 step()
@@ -359,14 +366,14 @@ class TestJson:
         ]
 
     def test_a_terminal_shows_the_run_beside_it(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
-        with showing(RUN.until(Measured, 2), json_output=True) as show, show.stage("building"):
+        with showing(RUN.until(Measured, 2)) as show, show.stage("building"):
             assert screen.shows("2 of 48 trials")
             assert screen.shows("building")
         for line in capsys.readouterr().out.splitlines():
             json.loads(line)
 
     def test_a_task_that_starts_is_told_before_its_trials(self, capsys: pytest.CaptureFixture[str]) -> None:
-        _show(RUN.events(), json_output=True)
+        _show(RUN.events())
         kinds = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
         assert kinds[:3] == ["run started", "task started", "measured"]
         assert kinds[-2:] == ["task ended", "run ended"]
