@@ -72,9 +72,7 @@ def bench(
         help=f"Inferences to time with each engine; default: {RUNS_ON_DEVICES} for boards with a device, else as "
         "many as fit into 0.1 s each round.",
     ),
-    batch: str | None = Option(
-        None, metavar="N,N,...", help="Measure with these batch sizes: the inputs' first dimension."
-    ),
+    batch: str | None = Option(None, metavar="N,N,...", help="Measure these batch sizes: the inputs' first dimension."),
     tuned: str | None = Option(
         None,
         metavar="BOARD|DIR",
@@ -84,9 +82,7 @@ def bench(
     profile: bool = Option(
         False, "--profile", help="Also measure the time by function, over 10 inferences, if the engine reports it."
     ),
-    energy: bool = Option(
-        False, "--energy", help="Also measure the energy of an inference, if the board reports power."
-    ),
+    energy: bool = Option(False, "--energy", help="Also measure the energy of inferences, if the board reports power."),
     columns: str | None = Option(
         None,
         metavar="NAMES",
@@ -97,9 +93,7 @@ def bench(
     importing: Importing,
     overrides: Overriding,
     markdown: bool = Option(False, "--markdown", help="Print tables in Markdown."),
-    report: Path | None = file_option(
-        None, "--report", what="Also write an HTML page with charts; needs edgedeploy[report]."
-    ),
+    report: Path | None = file_option(None, "--report", what="Also write HTML with charts; needs edgedeploy[report]."),
 ) -> None:
     """Measure networks against other inference engines.
 

@@ -80,9 +80,7 @@ def build(
     ),
     no_check: bool = Option(False, "--no-check", help="Do not compare outputs with the reference's."),
     force: bool = Option(False, "--force", help="Rebuild even if an up-to-date package exists."),
-    virtual: bool = Option(
-        False, "--virtual", help="Check packages on the profile's virtual board, starting it if needed."
-    ),
+    virtual: bool = Option(False, "--virtual", help="Check packages on the virtual board, starting it if needed."),
 ) -> None:
     """Build packages, compared with another engine first.
 

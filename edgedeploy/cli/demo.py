@@ -80,9 +80,7 @@ def demo(
         help="Use a camera of the board, which sends what it sees: its number or device, `rpicam` for a Raspberry "
         "Pi's own, rtsp://... or http://... for a network camera, or `auto`.",
     ),
-    repeat: int | None = Option(
-        None, "--repeat", "-r", min=1, max=MOST, help="Number of inferences to time; default: 1."
-    ),
+    repeat: int | None = Option(None, "--repeat", "-r", min=1, max=MOST, help="Inferences to time; default: 1."),
     threads: ThreadsOption = None,
     save: Path | None = file_option(
         None,

@@ -24,9 +24,7 @@ def new_app(
     *,
     language: Literal["c", "cpp", "python"] = Option(..., help="The program's language."),
     model: str = Option(..., help="The network to run: the name of its releases.", autocompletion=complete_model),
-    output: Path | None = Option(
-        None, "--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app."
-    ),
+    output: Path | None = Option(None, "--output", "-o", metavar="FOLDER", help="Folder to write; default: MODEL-app."),
 ) -> None:
     """Write a program that runs a network on images on a board, and prints the results.
 

@@ -226,9 +226,7 @@ WeightsOption = Annotated[
 ]
 EpsilonOption = Annotated[
     float | None,
-    Option(
-        min=0.0, max=1.0, help="Batch normalisation's epsilon, for Darknet networks; default: 1e-5; OpenCV uses 1e-6."
-    ),
+    Option(min=0.0, max=1.0, help="Batch normalisation's epsilon, for Darknet; default: 1e-5; OpenCV uses 1e-6."),
 ]
 
 

@@ -89,9 +89,7 @@ class Overriding(Linking):
 
     mcpu: Annotated[
         str | None,
-        Option(
-            metavar="CPU", help="Use this CPU, by LLVM's name, instead of the board's.", autocompletion=complete_cpu
-        ),
+        Option(metavar="CPU", help="Use this CPU, by LLVM's name, not the board's.", autocompletion=complete_cpu),
     ] = None
     mattr: Annotated[
         str | None, Option(metavar="FLAGS", help="Use these LLVM feature flags, such as +dotprod,-lse; '' for none.")

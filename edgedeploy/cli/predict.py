@@ -41,9 +41,7 @@ def predict(
     ),
     *,
     importing: Importing,
-    report: Path | None = file_option(
-        None, "--report", what="Also write an HTML page with a chart.", metavar="FILE.html"
-    ),
+    report: Path | None = file_option(None, "--report", what="Also write a page with a chart.", metavar="FILE.html"),
 ) -> None:
     """Predict a network's cycles on a board's core.
 

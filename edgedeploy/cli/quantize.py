@@ -13,9 +13,7 @@ from edgedeploy.errors import InputError
 
 
 def quantize(
-    network: str = Argument(
-        ..., metavar="NETWORK", help="A zoo name, or a network's file.", autocompletion=complete_model
-    ),
+    network: str = Argument(..., help="A zoo name, or a network's file.", autocompletion=complete_model),
     calibrate: Path = Option(
         ...,
         metavar="FOLDER",
@@ -30,18 +28,12 @@ def quantize(
         help="Report the accuracy before and after on labelled images: in folders named after classes, or with "
         "boxes in a COCO .json file.",
     ),
-    method: Literal["minmax", "entropy", "percentile"] = Option(
-        "minmax", help="How to choose the ranges of activations."
-    ),
-    images: int | None = Option(
-        None, metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; default: 300."
-    ),
+    method: Literal["minmax", "entropy", "percentile"] = Option("minmax", help="How to choose activations' ranges."),
+    images: int | None = Option(None, metavar="N", min=1, help="Use at most N images, evenly chosen; default: 300."),
     keep: list[str] | None = Option(
         None, metavar="LAYER", help="Leave this layer in float: a name, or a pattern such as '/model.22/*'; repeatable."
     ),
-    auto: bool = Option(
-        False, "--auto", help="Leave the most harmful layers in float until the loss is at most --max-loss."
-    ),
+    auto: bool = Option(False, "--auto", help="Leave the worst layers in float until the loss is at most --max-loss."),
     max_loss: float | None = Option(
         None,
         metavar="X",

@@ -151,9 +151,7 @@ def export(
 @app.command(name="import")
 def import_records(
     source: Path = Argument(..., metavar="FILE|DIR", help="A file from `records export`, or a records folder."),
-    into: str | None = Option(
-        None, metavar="BOARD|DIR", help="Add them to these records; default: those of their board."
-    ),
+    into: str | None = Option(None, metavar="BOARD|DIR", help="Add them to these; default: those of their board."),
 ) -> None:
     """Add the records in a file or a folder to those of their board. Each line is validated.
 

@@ -35,9 +35,7 @@ def run(
     *,
     where: WhereOrHere,
     inputs: Path | None = Option(None, "--inputs", "-i", help="A .npz file with an array for each input."),
-    outputs: Path | None = file_option(
-        None, "--outputs", "--output", "-o", what="Write the outputs to this .npz file."
-    ),
+    outputs: Path | None = file_option(None, "--outputs", "--output", "-o", what="Write the outputs to a .npz file."),
     npz_keys: Literal["names", "tvmc"] = Option(
         "names", help="Names of the outputs in the file: the network's, or output_0, output_1, ..."
     ),

@@ -27,9 +27,7 @@ VirtualName = Annotated[str, Argument(help="A virtual board's name.", autocomple
 def up(
     board: BoardArgument,
     name: str | None = Option(None, help="Its name; default: the board's."),
-    suite: str | None = Option(
-        None, help="The Debian suite; default: bookworm (RISC-V: trixie); bullseye has glibc 2.31."
-    ),
+    suite: str | None = Option(None, help="Debian suite; default: bookworm (RISC-V: trixie); bullseye has glibc 2.31."),
     disk: int = Option(1024, metavar="MIB", min=16, help="Size of its disk in memory, in MiB."),
     packages: str | None = Option(
         None,
