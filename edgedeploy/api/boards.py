@@ -207,7 +207,6 @@ class Board(Closing):
             self._connection.close()
 
     def _health(self, command: str | None, limit_s: int | None) -> HealthCheck | None:
-        """The given check, or the profile's."""
         if self._board is not None or command:
             return HealthCheck.chosen(self.profile.profile, command, limit_s)
         return None
@@ -238,7 +237,6 @@ def connect(
         host: its address, as `USER@HOST`, if not the profile's.
         virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
         strict_host_key: whether to refuse boards with unknown host keys.
-        progress: is notified of each step.
 
     Raises:
         InputError: neither a profile nor a host says where the board is.

@@ -51,7 +51,6 @@ def bench(
 
     Args:
         networks: names of the zoo, or networks' files.
-        board: the board, by name or by the path of a YAML file.
         host: its address, if not the profile's; `local` measures code for another board on this machine.
         virtual: whether to use the profile's virtual board; as configured if None.
         strict_host_key: whether to refuse boards with unknown host keys.
@@ -69,7 +68,6 @@ def bench(
         energy: whether to measure the energy of an inference, too, if the board reports power.
         profile: whether to measure the time by function, too, for engines that report it.
         page: an HTML file to write, with tables and charts; it needs the extra `report`.
-        progress: is notified of each step.
 
     Raises:
         UnknownNameError: there is no such engine.

@@ -39,15 +39,10 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True, repr=False)
 class Detections(Sequence[Detection]):
-    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and further attributes.
+    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and further attributes."""
 
-    Attributes:
-        image: the image, uint8, height x width x 3, channels B, G, R.
-        found: the results, in pixels of the image.
-    """
-
-    image: np.ndarray
-    found: tuple[Detection, ...]
+    image: np.ndarray  # uint8, height x width x 3, channels B, G, R
+    found: tuple[Detection, ...]  # in pixels of the image
 
     @overload
     def __getitem__(self, index: int) -> Detection: ...
@@ -131,9 +126,7 @@ class Network(Closing):
         Raises:
             InputError: the network was closed.
         """
-        if self._opened is None:
-            raise InputError(f"{self.manifest.model} was closed", hints=["open it again"])
-        return self._opened.runner
+        return self._network.runner
 
     @property
     def inputs(self) -> list[TensorSpec]:
@@ -196,9 +189,8 @@ class Network(Closing):
 
     def memory(self) -> dict[str, int | None]:
         """The agent's current memory on the board, in bytes; empty for this machine."""
-        self.runner  # noqa: B018  # raises an error if it was closed
-        assert self._opened
-        return self._opened.agent_memory() if self._opened.agent_memory else {}
+        agent_memory = self._network.agent_memory
+        return agent_memory() if agent_memory else {}
 
     def to_dict(self) -> dict[str, Any]:
         """Its model, board, machine, threads, inputs and outputs."""
@@ -217,12 +209,17 @@ class Network(Closing):
         self.__dict__.pop("_detector", None)
         self._closing.close()
 
+    @property
+    def _network(self) -> Opened:
+        if self._opened is None:
+            raise InputError(f"{self.manifest.model} was closed", hints=["open it again"])
+        return self._opened
+
     @cached_property
     def _detector(self) -> Detector:
         return Detector(self.package.path, runner=self.runner)
 
     def _named(self, arrays: tuple[np.ndarray | Mapping[str, np.ndarray], ...]) -> Mapping[str, np.ndarray]:
-        """Arrays by input name."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             return arrays[0]
         names = [spec.name for spec in self.inputs]
@@ -252,7 +249,6 @@ def open_network(
 
     Args:
         network: a package, or a network to build unless it is up to date: a name of the zoo or a network's file.
-        board: the board, by name or by the path of a YAML file.
         host: its address, as `USER@HOST`, if not the profile's; `local` for this machine.
         virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
         strict_host_key: whether to refuse boards with unknown host keys.
@@ -261,7 +257,6 @@ def open_network(
         batches: sizes of the first dimension of every input, each for its own entry.
         options: what else the file leaves open.
         demo: the demo that defines preprocessing and decoding; the network's own unless given.
-        progress: is notified of each step.
     """
     place = Place(resolved(board), host, virtual, strict_host_key)
     package = package_of(

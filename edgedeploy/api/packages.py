@@ -127,7 +127,6 @@ def build(
 
     Args:
         network: a name of the zoo, or a network's file.
-        board: the board, by name or by the path of a YAML file.
         overrides: fields that replace those of the board's profile, such as `{"cpu": "cortex-a73"}`.
         output: the archive to write; `dist/BOARD/NETWORK.tar.gz` unless given.
         shapes: shapes of inputs that the file leaves open, by name; several mappings create several entries.
@@ -142,7 +141,6 @@ def build(
         disabled_passes: names of compiler passes to leave out.
         check: whether to compare outputs.
         force: whether to rebuild even if an up-to-date package exists.
-        progress: is notified of each step.
     """
     planned = plan(
         fspath(network),

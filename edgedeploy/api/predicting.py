@@ -95,7 +95,6 @@ def predict(
         against: other engines to predict, separated by commas.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
-        progress: is notified of each step.
 
     Raises:
         InputError: the board has fewer cores, or options do not go with a package.

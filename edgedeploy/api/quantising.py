@@ -97,7 +97,6 @@ def quantize(
         all_pairs: whether to round results to bytes after every operator, for other engines' kernels.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
-        progress: is notified of each step.
 
     Raises:
         InputError: the output is the float network itself, or the loss stays larger than allowed.

@@ -79,7 +79,6 @@ def tune(
 
     Args:
         network: a name of the zoo, or a network's file.
-        board: the board, by name or by the path of a YAML file.
         host: the addresses of one or several boards of this kind, if not the profile's.
         virtual: whether to use the profile's virtual board; as configured if None.
         strict_host_key: whether to refuse boards with unknown host keys.
@@ -93,7 +92,6 @@ def tune(
         shapes: shapes of inputs that the network's file leaves open, by name.
         importing: what else it leaves open.
         listener: is notified of each measurement.
-        progress: is notified of each step.
         stopping: called now and then; if it returns True, tuning ends, and the records keep the results so far.
 
     Raises:
