@@ -71,7 +71,8 @@ def _text(text: str) -> str:
             paragraphs.append("\n".join(["```", *rest.split("; "), "```"]))
         elif paragraph.startswith("\b"):  # of lines that stay as they are: a title, and commands
             _, title, *lines = paragraph.splitlines()
-            paragraphs += [title, "\n".join(["```", *map(str.strip, lines), "```"])]
+            block = "\n".join(["```", *map(str.strip, lines), "```"])
+            paragraphs += [block] if title == "Examples:" else [title, block]
         else:
             paragraphs.append(paragraph)
     return "\n\n".join(paragraphs).replace("```\n\n```\n", "")

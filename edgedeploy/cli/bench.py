@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,6 @@ from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError, SlowerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rich.table import Table
 
     from edgedeploy.benchmarking.report import Report
@@ -128,19 +127,16 @@ def bench(
     line (INA219 and the like), by the power chip of a Raspberry Pi 5, or by the processor's counters on x86. The report
     says which, and whether that covers the whole board.
 
-    Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
-
-    Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7 --against ncnn,onnxruntime
-
-    Example: edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
-
-    Example: edgedeploy bench mobilenet_v1 --profile --against onnxruntime,openvino
-
-    Example: edgedeploy bench retinaface --board rpi5 --energy --against ncnn
-
-    Example: edgedeploy bench models compare --rounds 3, for a network that is called compare
-
-    Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
+    \b
+    Examples:
+      edgedeploy bench digits
+      edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
+      edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7 --against ncnn,onnxruntime
+      edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
+      edgedeploy bench mobilenet_v1 --profile --against onnxruntime,openvino
+      edgedeploy bench retinaface --board rpi5 --energy --against ncnn
+      edgedeploy bench models compare --rounds 3  # a network that is called compare
+      edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
     from edgedeploy.api.measuring import bench as measured
     from edgedeploy.benchmarking.tables import as_markdown, columns_called

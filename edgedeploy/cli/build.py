@@ -102,23 +102,20 @@ def build(
 
     --toolchain and the options after it override the board's profile for this build.
 
-    Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
-
-    Examples: edgedeploy build --board rpi4; edgedeploy build --all-demos
-
-    Examples: edgedeploy build net.onnx --dump passes --print-pass-times; edgedeploy build net.onnx --disable-pass
-    pad-channels
-
-    Examples: edgedeploy build --board rpi4 --toolchain gnu-aarch64; edgedeploy build --board rpi4 --mcpu cortex-a73
-
-    Example: edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
-
-    Example: edgedeploy build mobilenet_v1 --board rpi5 --calibrate photos/ --evaluate labelled/
-
-    Example: edgedeploy build retinaface --camera 640x480:yuv420 --board rpi4
-
-    Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
-    -fuse-ld=lld"
+    \b
+    Examples:
+      edgedeploy build retinaface
+      edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
+      edgedeploy build --board rpi4
+      edgedeploy build --all-demos
+      edgedeploy build net.onnx --dump passes --print-pass-times
+      edgedeploy build net.onnx --disable-pass pad-channels
+      edgedeploy build --board rpi4 --toolchain gnu-aarch64
+      edgedeploy build --board rpi4 --mcpu cortex-a73
+      edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
+      edgedeploy build mobilenet_v1 --board rpi5 --calibrate photos/ --evaluate labelled/
+      edgedeploy build retinaface --camera 640x480:yuv420 --board rpi4
+      edgedeploy build -b rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.api.boards import connect
@@ -233,24 +230,15 @@ def _networks(
 
 
 def _as_dict(built: Built, error: float | None, *, print_pass_times: bool) -> dict[str, Any]:
-    """A package as JSON."""
     manifest = built.manifest
     tolerance = {"name", "usual", "relative", "absolute", "spread"}
     times = [{"pass": name, "ms": round(seconds * 1e3, 3)} for name, seconds in built.pass_times]
+    recorded = {"model", "board", "target", "linker", "tuning_records", "quantisation", "half", "disabled_passes"}
     return {
-        "model": manifest.model,
-        "board": manifest.board,
+        **manifest.model_dump(mode="json", include={*recorded, "abi", "memory"}),
         "state": "built",
         "package": str(built.path),
         "bytes": built.path.stat().st_size,
-        "target": manifest.target,
-        "linker": manifest.linker,
-        "tuning_records": manifest.tuning_records,
-        "quantisation": manifest.quantisation.model_dump(mode="json") if manifest.quantisation else None,
-        "half": manifest.half.model_dump(mode="json") if manifest.half else None,
-        "disabled_passes": manifest.disabled_passes,
-        "abi": manifest.abi.model_dump(),
-        "memory": manifest.memory.model_dump(),
         "checked": manifest.checked.how,
         "emulator": manifest.checked.emulator,
         "error_of_tolerance": error,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Argument, Exit, Option
 
 from edgedeploy.base.attempts import attempted
+from edgedeploy.base.interruption import INTERRUPTED
 from edgedeploy.cli.console import (
     as_table,
     conclude,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 
 ALL = "all"
-INTERRUPTED = 130
-
 
 complete_demo = complete("demos", "demos/audio", also=[ALL])
 
@@ -122,35 +121,23 @@ def demo(
     (docs/exit-codes.md). Demos without weights in the zoo are left out. `yolo`, `segmentation` and `depth` are
     for your own networks: give one with --model.
 
-    Example: edgedeploy demo retinaface --save faces.jpg
-
-    Example: edgedeploy demo dist/rpi4/retinaface.tar.gz --board rpi4 --image party.jpg
-
-    Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
-
-    Example: edgedeploy demo hands --image 0 --frames 300
-
-    Example: edgedeploy demo yolo --model yolo11n-seg.onnx --image street.jpg --save seen.jpg
-
-    Example: edgedeploy demo segmentation --model lraspp.onnx --image street.jpg --save classes.png
-
-    Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
-
-    Example: edgedeploy demo yolo-fastest --image street.mp4 --serve
-
-    Example: edgedeploy demo ocr --image receipt.jpg --save read.png
-
-    Example: edgedeploy demo classification --image holiday/ --save seen/
-
-    Example: edgedeploy demo retinaface --board rpi4 --virtual
-
-    Example: edgedeploy demo retinaface --board rpi4 --camera auto --save seen.mp4
-
-    Example: edgedeploy demo yolo-fastest --board rpi4 --camera auto --serve
-
-    Example: edgedeploy demo wake-word --microphone --threshold 0.7
-
-    Example: edgedeploy demo all | tee demo.log
+    \b
+    Examples:
+      edgedeploy demo retinaface --save faces.jpg
+      edgedeploy demo dist/rpi4/retinaface.tar.gz --board rpi4 --image party.jpg
+      edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
+      edgedeploy demo hands --image 0 --frames 300
+      edgedeploy demo yolo --model yolo11n-seg.onnx --image street.jpg --save seen.jpg
+      edgedeploy demo segmentation --model lraspp.onnx --image street.jpg --save classes.png
+      edgedeploy demo yolo-fastest --image 0 --frames 100 --json
+      edgedeploy demo yolo-fastest --image street.mp4 --serve
+      edgedeploy demo ocr --image receipt.jpg --save read.png
+      edgedeploy demo classification --image holiday/ --save seen/
+      edgedeploy demo retinaface --board rpi4 --virtual
+      edgedeploy demo retinaface --board rpi4 --camera auto --save seen.mp4
+      edgedeploy demo yolo-fastest --board rpi4 --camera auto --serve
+      edgedeploy demo wake-word --microphone --threshold 0.7
+      edgedeploy demo all | tee demo.log
     """
     if name is None:
         _list()

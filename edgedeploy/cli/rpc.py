@@ -28,6 +28,9 @@ _LOOK_S = 1.0
 # Long enough for a board to reboot, or to come back to its Wi-Fi.
 _REVIVE_S = 600
 
+TrackerOption = Annotated[
+    str | None, Option("--tracker", metavar="HOST:PORT", help="A tracker, here or elsewhere; default: those here.")
+]
 DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
 
 
@@ -75,9 +78,7 @@ def server(
     board: BoardOption = "local",
     *,
     where: WhereAll,
-    tracker_at: str | None = Option(
-        None, "--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."
-    ),
+    tracker_at: TrackerOption = None,
     key: str | None = Option(None, help="Key that clients ask for; default: the board's name."),
     threads: ThreadsOption = None,
     detach: DetachOption = False,
@@ -141,11 +142,7 @@ def server(
 
 
 @app.command()
-def status(
-    tracker_at: str | None = Option(
-        None, "--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine."
-    ),
-) -> None:
+def status(tracker_at: TrackerOption = None) -> None:
     """List the trackers and servers running here, and the trackers' devices.
 
     Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Exit, Option
 
+from edgedeploy.base.interruption import INTERRUPTED
 from edgedeploy.cli.console import as_table, print_result, print_text, until_interrupted
 from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
 from edgedeploy.cli.options import (
@@ -173,7 +174,7 @@ def tune_models(
                 stopping=stopping,
             )
             if stopping():
-                raise Exit(130)
+                raise Exit(INTERRUPTED)
 
 
 @app.command()
@@ -196,7 +197,6 @@ def report(
 
 
 def _list_tasks(sources: list[Source], profile: Board) -> None:
-    """List the functions that can be tuned."""
     from edgedeploy.tuning.task import tasks_of
 
     found: dict[str, list[dict[str, Any]]] = {
