@@ -110,17 +110,15 @@ class Referenced(NamedTuple):
 
 
 class Use(Protocol):
-    """How a network is used, `demo.usage.Use`: packages know only what they record of it.
-
-    Attributes:
-        usage: the record in a package, for its key.
-        asked: whether the user asked for this use; a network that does not fit it is then refused.
-    """
+    """How a network is used, `demo.usage.Use`: packages know only what they record of it."""
 
     @property
-    def usage(self) -> Usage: ...  # noqa: D102
+    def usage(self) -> Usage:
+        """The record in a package, for its key."""
+
     @property
-    def asked(self) -> bool: ...  # noqa: D102
+    def asked(self) -> bool:
+        """Whether the user asked for this use; a network that does not fit it is then refused."""
 
     def of(self, network: Network) -> tuple[Network, Usage | None]:
         """The network as in a package for this use, and the package's record of the use."""

@@ -93,11 +93,7 @@ class Catalog(Generic[Document]):
                 path = folder / f"{name}.yaml"
                 if is_file(path):
                     return path
-        raise self.unknown(name)
-
-    def unknown(self, name: str) -> UnknownNameError:
-        """The error for a name that is not in the catalogue."""
-        return unknown_name(self.noun, name, self.names(), self.listing)
+        raise unknown_name(self.noun, name, self.names(), self.listing)
 
     def load(self, name: str) -> Document:
         """Read the document of `name`."""

@@ -137,22 +137,21 @@ def _schema(*, users: bool) -> type[BaseModel]:
     """The schema of a file. A working folder may be anybody's, so its file cannot set where files are written."""
     from typing import Annotated
 
-    from pydantic import Field, create_model
+    from pydantic import Field
 
     from edgedeploy.base.documents import Record
 
     class Build(Record):
         models: Annotated[list[str], Field(min_length=1)]
 
-    text = str | None
-    fields: dict[str, Any] = {
-        "board": (text, None),
-        "threads": (Annotated[int, Field(gt=0)] | None, None),
-        "virtual": (bool | None, None),
-        "hosts": (dict[str, str], {}),
-        "build": (Build | None, None),
-    }
-    if users:
-        fields["cache"] = (text, None)
-    schema: type[BaseModel] = create_model("Settings", __base__=Record, **fields)
-    return schema
+    class Here(Record):
+        board: str | None = None
+        threads: Annotated[int, Field(gt=0)] | None = None
+        virtual: bool | None = None
+        hosts: dict[str, str] = {}
+        build: Build | None = None
+
+    class Users(Here):
+        cache: str | None = None
+
+    return Users if users else Here

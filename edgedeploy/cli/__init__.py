@@ -235,7 +235,6 @@ def _command_of(words: list[str]) -> list[str]:
 
 
 def _code_of(work: Callable[[], object]) -> int | str | None:
-    """Do the work; returns the exit code."""
     try:
         ended_with = work()
     except SystemExit as ended:

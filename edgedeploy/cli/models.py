@@ -105,7 +105,6 @@ def pull(
     if bool(names) == everything:
         raise InputError("which models?", why="name some, or give --all", hints=["list them with `edgedeploy models`"])
     progress = shown_progress()
-    failures: list[DownloadError] = []
     pulled: list[dict[str, Any]] = []
     entries = _entries(names)
     for path, model in entries:
@@ -129,10 +128,9 @@ def pull(
                 raise
             print_error(error)
             pulled.append({"name": path.stem, "files": [], "error": error.cause})
-            failures.append(error)
     print_result(pulled)
-    if failures:
-        _fail(DownloadError(f"{len(failures)} of {len(entries)} models could not be downloaded"))
+    if failures := sum("error" in each for each in pulled):
+        _fail(DownloadError(f"{failures} of {len(entries)} models could not be downloaded"))
 
 
 @app.command(name="import")
@@ -264,7 +262,6 @@ def _entries(names: list[str] | None) -> list[tuple[Path, ZooModel]]:
 
 
 def _summary(path: Path, model: ZooModel) -> dict[str, Any]:
-    """A model in the listing, as JSON."""
     from edgedeploy.zoo import store
 
     files = []

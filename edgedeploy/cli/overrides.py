@@ -72,9 +72,8 @@ class Linking:
         if words == []:
             raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])
         options = _words("--cross-compiler-options", self.cross_compiler_options)
-        given: dict[str, Any] = {"toolchain": self.toolchain, "cross_compiler": words}
-        given |= {"cross_compiler_options": options, "triple": self.mtriple, "sysroot": self.sysroot}
-        return {name: value for name, value in given.items() if value is not None}
+        linker = {"toolchain": self.toolchain, "cross_compiler": words, "cross_compiler_options": options}
+        return _given(**linker, triple=self.mtriple, sysroot=self.sysroot)
 
 
 Precision = Annotated[
@@ -102,13 +101,13 @@ class Overriding(Linking):
     @property
     def fields(self) -> Overrides:
         """The same as fields of a board's profile."""
-        given = {
-            "cpu": self.mcpu,
-            "features": None if self.mattr is None else _flags(self.mattr),
-            "precision": self.precision,
-            "device": None if self.device is None else {"name": self.device},
-        }
-        return {**super().fields, **{name: value for name, value in given.items() if value is not None}}
+        features = None if self.mattr is None else _flags(self.mattr)
+        device = None if self.device is None else {"name": self.device}
+        return {**super().fields, **_given(cpu=self.mcpu, features=features, precision=self.precision, device=device)}
+
+
+def _given(**fields: Any) -> Overrides:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _flags(text: str) -> list[str]:

@@ -99,7 +99,6 @@ def verify(packages: list[Path] = Argument(..., metavar="PACKAGE", help="The arc
 
 
 def _entries(manifest: Manifest) -> dict[str, str | Text]:
-    """The rows of inputs and outputs, of each entry point."""
     rows: dict[str, str | Text] = {}
     for place, entry in enumerate(manifest.entries, 1):
         which = f", shape {place}" if manifest.further else ""

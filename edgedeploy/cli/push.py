@@ -77,12 +77,8 @@ def push(
     wrong = {name: error for name, error in checked.items() if error}
 
     def releases() -> dict[str, Release | EdgedeployError]:
-        return {
-            name: wrong[name]
-            if name in wrong
-            else attempted(partial(release_of, name, resolved, progress), alone=alone)
-            for name in names
-        }
+        make = {name: partial(release_of, name, resolved, progress) for name in names}
+        return {name: wrong.get(name) or attempted(make[name], alone=alone) for name in names}
 
     if len(wrong) == len(names):  # before a board is reached or started
         print_result([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
@@ -120,7 +116,6 @@ def push(
 
 
 def _built_packages(board: ResolvedBoard) -> list[str]:
-    """The packages in the board's folder."""
     from edgedeploy.building import default_output
 
     folder = default_output("any", board).parent
@@ -137,7 +132,5 @@ def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError)
         return [str(address), model or "", "", outcome.state, "", ""]
     files = f", {count(len(outcome.uploaded), 'file')}" if outcome.uploaded else ""
     sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
-    return [
-        *(str(address), outcome.model, outcome.id or "", outcome.state + files),
-        *(f"{sent:,}", f"{outcome.seconds:.1f}"),
-    ]
+    what = [str(address), outcome.model, outcome.id or "", outcome.state + files]
+    return [*what, f"{sent:,}", f"{outcome.seconds:.1f}"]

@@ -91,7 +91,6 @@ def gc(*, where: RemoteBoard, keep: int = Option(3, min=1, help="How many releas
 
 
 def _switch(model: str, release: str | None, where: RemoteBoard, health: Health) -> None:
-    """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
     from edgedeploy.release.layout import check_model
 
