@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from edgedeploy.base.files import replacing
-from edgedeploy.cli.console import as_table, print_result, readable, shown_progress
+from edgedeploy.cli.console import as_table, print_result, readable
 from edgedeploy.cli.groups import Commands
 from edgedeploy.cli.options import BoardArgument, RemoteBoard, complete_board
 from edgedeploy.errors import InputError
@@ -115,7 +115,7 @@ def probe(*, where: RemoteBoard) -> None:
     from edgedeploy.target.facts import Probed, store
     from edgedeploy.target.opencl.profile import opencl_of
 
-    with where.connected(shown_progress()) as (connection, resolved):
+    with where.connected() as (connection, resolved):
         address = connection.address
         facts = ask(connection)
         if opencl_of(resolved.profile):
@@ -127,7 +127,6 @@ def probe(*, where: RemoteBoard) -> None:
 
 
 def _lines(facts: Facts) -> list[str]:
-    lines = []
-    for name, value in facts.model_dump(exclude_none=True, exclude={"opencl"}).items():
-        lines.append(f"  {name:<14} {' '.join(value) if isinstance(value, list) else value}")
+    stated = facts.model_dump(exclude_none=True, exclude={"opencl"})
+    lines = [f"  {name:<14} {' '.join(value) if isinstance(value, list) else value}" for name, value in stated.items()]
     return [*lines, *(f"  {'opencl':<14} {device.line()}" for device in facts.opencl)]

@@ -160,7 +160,7 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = shown_progress()
-    resolved = board.resolved(progress, overrides.fields, otherwise="local")
+    resolved = board.resolved(overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
     opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
     hinting = here_if_silent(board.board, where)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, BadParameter, Option
 
 from edgedeploy.base.files import is_folder
+from edgedeploy.cli.console import shown_progress
 from edgedeploy.errors import BoardConnectionError, InputError, OutputError
 
 if TYPE_CHECKING:
-    from edgedeploy.base.progress import Progress
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
@@ -315,11 +315,11 @@ class Where:
 
         return Place(board, self.address, self.virtual, self.strict_host_key)
 
-    def addresses(self, board: ResolvedBoard, progress: Progress) -> list[Address]:
+    def addresses(self, board: ResolvedBoard) -> list[Address]:
         """The addresses of the boards."""
         from edgedeploy.remote.address import addresses
 
-        return addresses(board, self.host or (), virtual=self.virtual, progress=progress)
+        return addresses(board, self.host or (), virtual=self.virtual, progress=shown_progress())
 
 
 @dataclass(frozen=True)
@@ -345,16 +345,15 @@ class BoardOrLast:
         Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
     ] = None
 
-    def resolved(
-        self, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
-    ) -> ResolvedBoard:
+    def resolved(self, overrides: Overrides | None = None, *, otherwise: str | None = None) -> ResolvedBoard:
         """The named board, else the board of this folder's last build, with a note to the user, else `otherwise`."""
         from edgedeploy.building import last_built_board
         from edgedeploy.target.resolved import resolve
 
         board = self.board
         if board is None and (board := last_built_board()):
-            progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
+            note = f"using board {board}, the last one built for in this folder; --board selects another"
+            shown_progress().note(note)
         board = otherwise if board is None else board
         if board is None:
             hints = ["name one with --board; --host only says where it is"]
@@ -367,16 +366,16 @@ class RemoteBoard(Where, BoardOrLast):
     """A board to connect to, and its address; `board` is the first option."""
 
     @contextmanager
-    def connected(self, progress: Progress, model: str | None = None) -> Iterator[tuple[Connection, ResolvedBoard]]:
+    def connected(self, model: str | None = None) -> Iterator[tuple[Connection, ResolvedBoard]]:
         """Connect to the board while the block runs; the name of a model is checked before that."""
         from edgedeploy.release.layout import check_model
         from edgedeploy.remote.connection import Connection
 
         if model is not None:
             check_model(model)
-        resolved = self.resolved(progress)
-        [address] = self.addresses(resolved, progress)
-        with Connection(address, strict=self.strict_host_key, progress=progress) as connection:
+        resolved = self.resolved()
+        [address] = self.addresses(resolved)
+        with Connection(address, strict=self.strict_host_key, progress=shown_progress()) as connection:
             yield connection, resolved
 
 

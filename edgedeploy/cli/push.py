@@ -68,7 +68,7 @@ def push(
     if overrides.fields and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = shown_progress()
-    resolved = board.resolved(progress, overrides.fields)
+    resolved = board.resolved(overrides.fields)
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
@@ -83,7 +83,7 @@ def push(
     if len(wrong) == len(names):  # before a board is reached or started
         print_result([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
         conclude(wrong.items())
-    targets = where.addresses(resolved, progress)
+    targets = where.addresses(resolved)
     results = push_all(targets, releases, options, strict=where.strict_host_key, progress=progress)
     if len(results) == 1 and isinstance(results[0][2], EdgedeployError):
         raise results[0][2]

@@ -13,7 +13,6 @@ from edgedeploy.cli.options import Health, ModelOnBoard, RemoteBoard
 
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board
-    from edgedeploy.base.progress import Progress
 
 app = Commands(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
 
@@ -32,7 +31,7 @@ def list_releases(
 
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    with _board(where, shown_progress()) as connected:
+    with _board(where) as connected:
         entries = connected.history() if history else []
         found = [] if history else connected.releases()
     rows = []
@@ -81,7 +80,7 @@ def gc(*, where: RemoteBoard, keep: int = Option(3, min=1, help="How many releas
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
-    with _board(where, shown_progress()) as connected:
+    with _board(where) as connected:
         removed = connected.remove_old(keep)
     lines = [f"no model has more than {count(keep, 'release')}, and there are no trials"]
     if removed:
@@ -95,19 +94,18 @@ def _switch(model: str, release: str | None, where: RemoteBoard, health: Health)
     from edgedeploy.release.layout import check_model
 
     check_model(model)
-    progress = shown_progress()
-    resolved = where.resolved(progress)
+    resolved = where.resolved()
     health.of(resolved)  # refuses an invalid check before connecting
-    with connect(resolved, **where.options, progress=progress) as connected:
+    with connect(resolved, **where.options, progress=shown_progress()) as connected:
         checks = vars(health)
         to = connected.activate(model, release, **checks) if release else connected.rollback(model, **checks)
         about = {"host": connected.address, "model": model, "release": to}
         print_result(about, f"{connected.address} now uses {model} {to}")
 
 
-def _board(where: RemoteBoard, progress: Progress) -> Board:
+def _board(where: RemoteBoard) -> Board:
     """The connected board; a board without a name needs no profile if `--host` says where it is."""
     from edgedeploy.api.boards import connect
 
     unknown = where.board is None and where.host and not where.virtual
-    return connect(None if unknown else where.resolved(progress), **where.options, progress=progress)
+    return connect(None if unknown else where.resolved(), **where.options, progress=shown_progress())

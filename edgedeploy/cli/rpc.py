@@ -110,7 +110,7 @@ def server(
         _print_detached(detached([*arguments, *(flag for flag, given in flags.items() if given)]))
         return
     here = resolved.profile.runs_here and not where.host and not where.virtual
-    places = [None] if here else where.addresses(resolved, progress)
+    places = [None] if here else where.addresses(resolved)
     with _ending(), ExitStack() as stack:
         strict = where.strict_host_key
         servers = [

@@ -59,7 +59,7 @@ def install(
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
     progress = shown_progress()
-    with where.connected(progress, model) as (connection, resolved):
+    with where.connected(model) as (connection, resolved):
         service = Service(connection.run, model, str(connection.address), system)
         made = service.install(choices, has_device=resolved.profile.device is not None)
         if not made.lingers:
@@ -77,7 +77,7 @@ def status(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = Fa
     """
     from edgedeploy.service.systemd import Service
 
-    with where.connected(shown_progress(), model) as (connection, _):
+    with where.connected(model) as (connection, _):
         found = Service(connection.run, model, str(connection.address), system).status()
     memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
     enabled = "yes" if found["enabled"] else "no"
@@ -102,7 +102,7 @@ def logs(
     from edgedeploy.remote.place import Place
     from edgedeploy.service.systemd import LOGS
 
-    with where.connected(shown_progress(), model) as (connection, _):
+    with where.connected(model) as (connection, _):
         program = Place(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
         try:
             for line in program.lines():
@@ -143,6 +143,6 @@ def _control(verb: Literal["start", "stop", "uninstall"], model: str, where: Rem
     """Start, stop or uninstall a service; returns its board's address."""
     from edgedeploy.service.systemd import Service
 
-    with where.connected(shown_progress(), model) as (connection, _):
+    with where.connected(model) as (connection, _):
         Service(connection.run, model, str(connection.address), system).control(verb)
         return str(connection.address)

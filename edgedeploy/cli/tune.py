@@ -199,25 +199,14 @@ def report(
 def _list_tasks(sources: list[Source], profile: Board) -> None:
     from edgedeploy.tuning.task import tasks_of
 
-    found: dict[str, list[dict[str, Any]]] = {
-        source.name: [
-            {
-                "number": task.number,
-                "name": task.name,
-                "workload": task.key,
-                "weight": task.weight,
-                "mflop": task.mflop,
-                "candidates": len(task.candidates),
-            }
-            for task in tasks_of(source.read(), profile)
-        ]
-        for source in sources
-    }
-    print_result(found)
+    found: dict[str, list[dict[str, Any]]] = {}
     titles = ["task", "function", "weight", "MFLOP", "candidates"]
-    for name, tasks in found.items():
-        rows = (
-            [str(each["number"]), each["name"], str(each["weight"]), f"{each['mflop']:.2f}", str(each["candidates"])]
-            for each in tasks
-        )
-        print_text(as_table(titles, rows, right=set(titles) - {"function"}, title=name))
+    for source in sources:
+        found[source.name], rows = [], []
+        for task in tasks_of(source.read(), profile):
+            work = {"weight": task.weight, "mflop": task.mflop, "candidates": len(task.candidates)}
+            found[source.name].append({"number": task.number, "name": task.name, "workload": task.key, **work})
+            cells = [str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(len(task.candidates))]
+            rows.append(cells)
+        print_text(as_table(titles, rows, right=set(titles) - {"function"}, title=source.name))
+    print_result(found)
