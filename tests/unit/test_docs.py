@@ -55,7 +55,7 @@ def test_every_command_has_a_help_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_every_command_has_an_example_of_itself(name: str) -> None:
-    assert re.search(rf"Examples?:\s+{name}\b", COMMANDS[name].help)
+    assert re.search(rf"Example(s?: |s:\n(.*\n)*  ){name}\b", COMMANDS[name].help)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
