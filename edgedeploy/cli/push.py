@@ -78,7 +78,7 @@ def push(
 
     def releases() -> dict[str, Release | EdgedeployError]:
         make = {name: partial(release_of, name, resolved, progress) for name in names}
-        return {name: wrong.get(name) or attempted(make[name], alone=alone) for name in names}
+        return {name: wrong[name] if name in wrong else attempted(make[name], alone=alone) for name in names}
 
     if len(wrong) == len(names):  # before a board is reached or started
         print_result([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
