@@ -107,7 +107,7 @@ def seen(result: Result, capture_ms: float) -> Seen:
 
 @dataclass(frozen=True)
 class Live:
-    """Whether and how a demo is shown in a browser: options of a command that `flattened` adds to it."""
+    """Whether and how a demo is shown in a browser: a record of options (`groups.Commands`)."""
 
     serve: Annotated[
         bool,

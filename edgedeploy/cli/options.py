@@ -232,7 +232,7 @@ EpsilonOption = Annotated[
 
 @dataclass(frozen=True)
 class Importing:
-    """What a network's file leaves open: options of a command that `flattened` adds to it."""
+    """What a network's file leaves open: a record of options (`groups.Commands`)."""
 
     input_shape: ShapeOption = None
     set_inputs: SetOption = None
@@ -286,7 +286,7 @@ _HOST = "The board's address, if not the profile's"
 
 @dataclass(frozen=True)
 class Where:
-    """Where the board is: options of a command that `flattened` adds to it."""
+    """Where the board is: a record of options (`groups.Commands`)."""
 
     host: Annotated[list[str] | None, one_host_option(f"{_HOST}.")] = None
     virtual: Annotated[
@@ -338,7 +338,7 @@ class WhereAll(Where):
 
 @dataclass(frozen=True)
 class BoardOrLast:
-    """A board, by default the one last built for: an option of a command that `flattened` adds to it."""
+    """A board, by default the one last built for: a record of options (`groups.Commands`)."""
 
     board: Annotated[
         str | None,
@@ -381,7 +381,7 @@ class RemoteBoard(Where, BoardOrLast):
 
 @dataclass(frozen=True)
 class Health:
-    """How a release in use is checked: options of a command that `flattened` adds to it."""
+    """How a release in use is checked: a record of options (`groups.Commands`)."""
 
     health_check: Annotated[
         str | None,

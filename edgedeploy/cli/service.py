@@ -18,7 +18,7 @@ SystemOption = Annotated[bool, Option("--system", help="Use a system unit, throu
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of a service: options that `flattened` adds to a command."""
+    """Resource limits of a service: a record of options (`groups.Commands`)."""
 
     memory_max: Annotated[str | None, Option(metavar="SIZE", help="Memory limit, such as 256M or 50%.")] = None
     cpu_quota: Annotated[

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Listening:
-    """What demos on sounds listen to: options of a command that `flattened` adds to it."""
+    """What demos on sounds listen to: a record of options (`groups.Commands`)."""
 
     wav: Annotated[Path | None, Option(metavar="FILE", help="For demos on sounds: listen to this WAV file.")] = None
     microphone: Annotated[bool, Option("--microphone", help="For demos on sounds: listen to the microphone.")] = False
