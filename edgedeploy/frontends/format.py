@@ -26,7 +26,7 @@ Values = Mapping[str, Any]
 
 HEAD_BYTES = 4096  # of a file that `recognises` gets
 
-_MOST_ELEMENTS = 2**31 - 1  # of an input
+MOST_ELEMENTS = 2**31 - 1  # of an input
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> Non
     for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
-        if min(shape, default=1) < 1 or math.prod(shape) > _MOST_ELEMENTS:
+        if min(shape, default=1) < 1 or math.prod(shape) > MOST_ELEMENTS:
             raise InputError(
                 f"{path}: the shape of input {name!r} does not fit",
                 why=f"{','.join(map(str, shape))} was given: sizes begin at 1, and inputs end at "
-                f"{_MOST_ELEMENTS:,} elements",
+                f"{MOST_ELEMENTS:,} elements",
             )
 
 
@@ -89,36 +89,24 @@ def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> No
 
 @dataclass(frozen=True)
 class Converted:
-    """A network in ONNX's terms.
+    """A network in ONNX's terms."""
 
-    Attributes:
-        model: with inputs of fixed shapes.
-        heads: the detection heads that the file states.
-        values: the value of each input that always has one: the network has no such input.
-        stated: if there are such values, the model as the file states it, for the reference.
-        metadata: how the network is used, according to the file; see `edgedeploy.model.metadata`.
-    """
-
-    model: onnx.ModelProto
-    heads: Sequence[Head] = ()
-    values: Mapping[str, np.ndarray] = field(default_factory=dict)
-    stated: onnx.ModelProto | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    model: onnx.ModelProto  # with inputs of fixed shapes
+    heads: Sequence[Head] = ()  # detection heads, according to the file
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)  # of inputs that always have one, and are none then
+    stated: onnx.ModelProto | None = None  # if there are such values: the model with them as inputs
+    metadata: Mapping[str, str] = field(default_factory=dict)  # according to the file; see `edgedeploy.model.metadata`
 
 
 class Format(ABC):
-    """One format. Its module imports nothing slow at the top: every format is asked about every file.
-
-    Attributes:
-        suffixes: of the file that describes the network, then of those with its weights and its use, if any.
-        packages: the Python packages, besides TVM, that read it or give its reference; builds depend on their versions.
-        sets_inputs: whether values of inputs can be fixed.
-    """
+    """One format. Its module imports nothing slow at the top: every format is asked about every file."""
 
     name: ClassVar[str]
+    # Of the file that describes the network, then of those with its weights and its use, if any.
     suffixes: ClassVar[tuple[str, ...]]
+    # The Python packages, besides TVM, that read it or give its reference; builds depend on their versions.
     packages: ClassVar[tuple[str, ...]] = ()
-    sets_inputs: ClassVar[bool] = False
+    sets_inputs: ClassVar[bool] = False  # whether values of inputs can be fixed
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:

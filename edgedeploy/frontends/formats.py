@@ -136,23 +136,14 @@ _PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of files or folders that are not read; all of its conditions must hold.
-
-    Attributes:
-        hints: with fields for `path`, its `folder`, `stem`, path without a suffix (`base`), a name for it unpacked
-            (`plain`), that of ncnn's file for pnnx's (`ncnn`) and a `member`.
-        begins: a pattern of the file's beginning.
-        member: a pattern of the name of something in the folder or zip archive.
-        without: a pattern that no name in it matches.
-        suffixes: of the name; such a file may still be a network by its content.
-    """
+    """A kind of files or folders that are not read; all of its conditions must hold."""
 
     description: str
-    hints: Sequence[str]
-    begins: bytes = b""
-    member: str = ""
-    without: str = ""
-    suffixes: tuple[str, ...] = ()
+    hints: Sequence[str]  # with the fields of `_hints`
+    begins: bytes = b""  # a pattern of the file's beginning
+    member: str = ""  # a pattern of the name of something in the folder or zip archive
+    without: str = ""  # a pattern that no name in it matches
+    suffixes: tuple[str, ...] = ()  # of the name; such a file may still be a network by its content
 
 
 _KINDS = (
@@ -209,8 +200,7 @@ _KINDS = (
 def foreign(path: Path, *, by_name: bool = True) -> ModelError | None:
     """The error for a file or folder of a known kind that is not read, with hints to convert it; None for others.
 
-    Args:
-        by_name: whether its name may decide, as its content is not a network's.
+    Its name may decide only if its content is not a network's (`by_name`).
     """
     try:
         folder = is_folder(path)
@@ -265,7 +255,7 @@ def _hints(kind: _Kind, path: Path, found: Sequence[str]) -> list[str]:
         "path": path,
         "folder": path if is_folder(path) else path.parent,
         "base": path.with_suffix(""),
-        "plain": path.with_name(inner),
+        "plain": path.with_name(inner),  # unpacked
         "ncnn": path.with_name(re.sub(r"(\.pnnx)?\.\w+$", ".ncnn.param", path.name)),
         "member": path / found[0] if found else path,
     }

@@ -111,13 +111,9 @@ class Graph:
         self._weights.append(numpy_helper.from_array(np.asarray(values, order="C"), name))
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> Value:
-        """Add a node with one output.
+        """Add a node with one output; both get the name, made unique.
 
-        Args:
-            operator: its name in ONNX.
-            inputs: "" leaves an optional one out.
-            name: of the node and its output, made unique.
-            attributes: `axis` and `axes` do not count the batch if shapes lack it, unless they are negative.
+        An input of "" is left out. Where shapes lack the batch, `axis` and `axes` do not count it unless negative.
         """
         return self.nodes(operator, *inputs, names=[name], **attributes)[0]
 
@@ -275,10 +271,7 @@ class Graph:
     def round_half_away(self, value: str, scale: np.ndarray, zero_point: np.ndarray) -> Value:
         """A value as 8 bits can hold it, `(integer - zero_point) * scale`: halves away from zero, and no int8 of -128.
 
-        Args:
-            value: any.
-            scale: float32, one number.
-            zero_point: int8 or uint8, one number.
+        The scale is one float32, the zero point one int8 or uint8.
         """
         steps = self.floats(scale), self.constant(zero_point, f"{self._stem}zero_point")
         if zero_point.dtype == np.int8:
