@@ -20,15 +20,16 @@ def require_build(what: str) -> None:
     """Raise NotInstalledError, with the sentence `what`, unless the extra `build` is installed."""
     for module, package in _BUILD.items():
         if not is_installed(module):
-            raise _missing(what, package)
+            raise missing_package(what, package)
 
 
 def missing_module(error: ModuleNotFoundError) -> NotInstalledError | None:
     """The error for a missing module, if it belongs to the extra."""
     package = _BUILD.get((error.name or "").partition(".")[0])
-    return _missing("this is not possible with what is installed", package) if package else None
+    return missing_package("this is not possible with what is installed", package) if package else None
 
 
-def _missing(what: str, package: str) -> NotInstalledError:
+def missing_package(what: str, package: str, extra: str = "build") -> NotInstalledError:
+    """The error that `what` needs a package of an extra."""
     why = f"the Python package {package} is needed for it, and not installed"
-    return NotInstalledError(what, why=why, hints=[INSTALL_BUILD])
+    return NotInstalledError(what, why=why, hints=[f"pip install 'edgedeploy[{extra}]'"])

@@ -12,18 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import ModelError, NotInstalledError, last_line
+from edgedeploy.base.extras import missing_package
+from edgedeploy.errors import ModelError, last_line
 from edgedeploy.model.tensors import TensorSpec
 
 
 @contextlib.contextmanager
 def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
-    """Hide TVM's output and warnings, and turn its errors into ours.
-
-    Args:
-        path: the network's file, for messages.
-        hints: what to try if the importer fails.
-    """
+    """Hide TVM's output and warnings, and turn its errors into ours, with hints unless they have some."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -34,17 +30,19 @@ def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
         raise ModelError(f"{path} cannot be imported", why=last_line(error), hints=hints) from error
 
 
+def failure(operator: str, node: str, error: Exception, hints: Sequence[str]) -> ModelError:
+    """The error that a node cannot be imported, because of another error."""
+    why = error.cause if isinstance(error, ModelError) else last_line(error)
+    return ModelError(f"operator {operator} cannot be imported", why=f"node {node!r}: {why}", hints=hints)
+
+
 def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
     """Refuse a network in `path` whose format needs packages of an extra of edgedeploy that are not installed."""
     for package in packages:
         try:
             metadata.version(package)
         except metadata.PackageNotFoundError as error:
-            raise NotInstalledError(
-                f"{path} cannot be imported",
-                why=f"the Python package {package} is needed for it, and not installed",
-                hints=[f"pip install 'edgedeploy[{extra}]'"],
-            ) from error
+            raise missing_package(f"{path} cannot be imported", package, extra) from error
 
 
 def specifications(
@@ -83,11 +81,7 @@ def read_bytes(path: Path, most: int = -1) -> bytes:
 
 
 class Cursor:
-    """A position in an untrusted file's content, in bytes, which each read checks and moves on.
-
-    Args:
-        path: the file, for messages.
-    """
+    """A position in an untrusted file's content, in bytes, which each read checks and moves on."""
 
     def __init__(self, path: Path, content: bytes, position: int = 0) -> None:
         self.path = path
@@ -121,13 +115,10 @@ class Cursor:
 def same_padding(sizes: Sequence[int], extents: Sequence[int], strides: Sequence[int]) -> list[int]:
     """Padding for ceil(size / stride) windows: TensorFlow's SAME; negative for gaps. All are lists over the axes.
 
-    Args:
-        extents: of the windows, including gaps by dilation.
+    Extents of windows include gaps by dilation.
     """
-    return [
-        (size - 1) // stride * stride + extent - size
-        for size, extent, stride in zip(sizes, extents, strides, strict=True)
-    ]
+    rows = zip(sizes, extents, strides, strict=True)
+    return [(size - 1) // stride * stride + extent - size for size, extent, stride in rows]
 
 
 def halves(totals: Sequence[int], *, lower: bool = False) -> tuple[list[int], list[int]]:

@@ -10,10 +10,6 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import Emitter, constant, constant_value, shape_of
 
-# Takes the importer, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of
-# them for several outputs, or None to use TVM's own importer.
-Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
-
 
 def dtype_of(value: Any) -> str:
     """The dtype of a tensor; empty for other values, such as a shape."""
@@ -46,6 +42,7 @@ class Builder(Emitter):
     """An `Emitter` of an importer, which binds the expressions itself: `build.add(a, b)` is `relax.op.add(a, b)`."""
 
     def __init__(self, importer: Any) -> None:
+        self.importer = importer
         self.block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
         super().__init__(self.block)
 
@@ -78,3 +75,8 @@ class Builder(Emitter):
     def reduce(self, operator: str, value: Any, axes: list[int], *, keepdims: bool = False) -> Any:
         """`sum`, `max` and the like over some axes."""
         return self.bind(getattr(relax.op, operator)(value, axes, keepdims=keepdims))
+
+
+# Takes a builder, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of them
+# for several outputs, or None to use TVM's own importer.
+Translation = Callable[[Builder, list[Any], dict[str, Any]], Any]

@@ -9,14 +9,31 @@ import numpy as np
 import onnx
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from edgedeploy.compile.ir.expressions import constant
-from edgedeploy.errors import ModelError, last_line
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import failure
 from edgedeploy.frontends.onnx.fused import DOMAIN
 from edgedeploy.frontends.onnx.inputs import hints_to_set
 from edgedeploy.frontends.onnx.nodes import ONNX_DOMAINS, opset_of
-from edgedeploy.frontends.onnx.operators import TRANSLATIONS
+from edgedeploy.frontends.onnx.operators import (
+    elementwise,
+    indexing,
+    normalisation,
+    quantised,
+    recurrent,
+    resize,
+    sequences,
+    shaping,
+    windows,
+)
+from edgedeploy.frontends.translation import Builder, Translation
+
+_OPERATORS = (elementwise, indexing, normalisation, quantised, recurrent, resize, sequences, shaping, windows)
+TRANSLATIONS: dict[str, Translation] = {
+    name: translation for module in _OPERATORS for name, translation in module.TRANSLATIONS.items()
+}
 
 # Which version of each operator is understood: a newer one may mean something else under the same name. Those of this
 # table were read in ONNX's Changelog.md: they took more types, or an attribute that is translated.
@@ -38,6 +55,8 @@ _OF_NEWER_OPSETS = {
 # By operator; any other is understood up to opset 21.
 _NEWEST = {name: version for version, names in _OF_NEWER_OPSETS.items() for name in names.split()}
 _NEWEST_OF_OTHERS = 21
+
+_WITHOUT = "export the network without it, or cut the network before this node"
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
@@ -63,8 +82,6 @@ class _Importer(ONNXGraphImporter):
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Refuse the first operator that nobody translates, naming its node."""
-        from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
-
         known = _get_convert_map().keys() | TRANSLATIONS.keys() | {"If"}
         for node in graph.node:
             if node.op_type not in known or node.domain not in (*ONNX_DOMAINS, DOMAIN):
@@ -72,7 +89,7 @@ class _Importer(ONNXGraphImporter):
                 raise ModelError(
                     f"operator {domain}{node.op_type} is not supported",
                     why=f"node {node.name!r} needs it",
-                    hints=["export the network without it, or cut the network before this node"],
+                    hints=[_WITHOUT],
                 )
             self._check_version(node)
 
@@ -96,7 +113,7 @@ class _Importer(ONNXGraphImporter):
     def convert(self, operator: str, inputs: list[Any], attr: dict[str, Any]) -> Any:
         """An operator by our translation, or by TVM's own importer."""
         translation = TRANSLATIONS.get(operator)
-        translated = translation(self, inputs, attr) if translation else None
+        translated = translation(Builder(self), inputs, attr) if translation else None
         return self.theirs(operator, inputs, attr) if translated is None else translated
 
     def _convert_operator(self, op_name: str, inputs: Any, attr: dict[str, Any], opset: int) -> Any:
@@ -106,15 +123,7 @@ class _Importer(ONNXGraphImporter):
             return _without_code(made)
         except Exception as error:
             name = str(attr.get("tvm_custom", {}).get("name"))
-            why = error.cause if isinstance(error, ModelError) else last_line(error)
-            raise ModelError(
-                f"operator {op_name} cannot be imported",
-                why=f"node {name!r}: {why}",
-                hints=[
-                    *hints_to_set(self._graph, name),
-                    "export the network without it, or cut the network before this node",
-                ],
-            ) from error
+            raise failure(op_name, name, error, [*hints_to_set(self._graph, name), _WITHOUT]) from error
 
 
 def _without_code(made: Any) -> Any:

@@ -4,26 +4,3 @@ TVM 0.27 turns `Clip`, `Max`, `Min`, `Sum` and `Pad` into chains of generic oper
 layout conversion and fusion. Here they become plain Relax operators. It knows others only as later opsets write them,
 or not at all. The meaning of each is that of ONNX's Operators.md and Changelog.md.
 """
-
-from __future__ import annotations
-
-from edgedeploy.frontends.onnx.operators import (
-    elementwise,
-    indexing,
-    normalisation,
-    quantised,
-    recurrent,
-    resize,
-    sequences,
-    shaping,
-    windows,
-)
-from edgedeploy.frontends.translation import Translation
-
-_MODULES = (
-    elementwise, indexing, normalisation, quantised, recurrent, resize, sequences, shaping, windows,
-)  # fmt: skip
-
-TRANSLATIONS: dict[str, Translation] = {
-    name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
-}

@@ -15,7 +15,7 @@ from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of, is_float
 
 
-def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _clip(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on.
 
     A bound that is left out is the last finite number of the type, so only infinities are beyond it.
@@ -36,46 +36,36 @@ def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         plain = lowest == 0 and is_float(result)
         result = relax.op.nn.relu(result) if plain else relax.op.maximum(result, constant(lowest))
     if highest is not None:
-        result = relax.op.minimum(importer.bb.normalize(result), constant(highest))
+        result = relax.op.minimum(build(result), constant(highest))
     return result
 
 
 def _pairwise(operator: Callable[[Any, Any], Any]) -> Translation:
     """Max, Min and Sum of any number of tensors."""
-    return lambda importer, inputs, attr: reduce(lambda one, other: importer.bb.normalize(operator(one, other)), inputs)
+    return lambda build, inputs, attr: reduce(lambda one, other: build(operator(one, other)), inputs)
 
 
-def _mean(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    total = _pairwise(relax.op.add)(importer, inputs, attr)
-    return relax.op.multiply(total, relax.const(1 / len(inputs), dtype_of(total)))
-
-
-def _hard_sigmoid(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _hard_sigmoid(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """min(max(a x + b, 0), 1)."""
-    build = Builder(importer)
     line = build.add(build.multiply(inputs[0], float(attr.get("alpha", 0.2))), float(attr.get("beta", 0.5)))
-    return build.minimum(importer.bb.normalize(relax.op.nn.relu(line)), 1)
+    return build.minimum(build(relax.op.nn.relu(line)), 1)
 
 
-def _hard_swish(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    return relax.op.multiply(inputs[0], _hard_sigmoid(importer, inputs, {"alpha": 1 / 6}))
-
-
-def _thresholded_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _thresholded_relu(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """x if it is larger than a, else 0."""
-    build, zero = Builder(importer), constant(0, dtype_of(inputs[0]))
-    return build.where(build.greater(inputs[0], float(attr.get("alpha", 1.0))), inputs[0], zero)
+    data = inputs[0]
+    return build.where(build.greater(data, float(attr.get("alpha", 1.0))), data, constant(0, dtype_of(data)))
 
 
-def _shrink(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _shrink(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """x - b if x is larger than l, x + b if it is less than -l, else 0."""
-    build, value = Builder(importer), inputs[0]
+    value = inputs[0]
     bias, limit = float(attr.get("bias", 0.0)), float(attr.get("lambd", 0.5))
     below = build.where(build.less(value, -limit), build.add(value, bias), constant(0, dtype_of(value)))
     return build.where(build.greater(value, limit), build.subtract(value, bias), below)
 
 
-def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _cast(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Cast of floats to the usual integers, undefined out of range; a cast to the same type is dropped."""
     if dtype_of(inputs[0]) and dtype_of(inputs[0]) == helper.tensor_dtype_to_np_dtype(attr["to"]).name:
         return inputs[0]
@@ -85,57 +75,46 @@ def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.astype(inputs[0], "int32" if attr["to"] == TensorProto.INT32 else "int64")
 
 
-def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _power(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Pow; small whole exponents are products, others take the base's type, and integers go through float64."""
-    base, build = inputs[0], Builder(importer)
-    dtype = dtype_of(base)
-    exponent = constant_value(inputs[1])
+    base, dtype, exponent = inputs[0], dtype_of(inputs[0]), constant_value(inputs[1])
     if exponent is not None and exponent.size == 1 and len(shape_of(base)) >= exponent.ndim:
         if exponent.item() == 0.5 and is_float(base):
             return relax.op.sqrt(base)
         if exponent.item() in (1, 2, 3):
-            return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
+            return _pairwise(relax.op.multiply)(build, inputs[:1] * int(exponent.item()), attr)
     if not is_float(base):
         # float64 holds all int32; TVM computes such powers one value at a time.
         return build.cast(build.power(build.cast(base, "float64"), build.cast(inputs[1], "float64")), dtype)
     return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
 
 
-def _hyperbolic(sign: str) -> Translation:
-    """Sinh and Cosh: half of e^x -+ e^-x."""
-
-    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        build = Builder(importer)
-        up, down = build.exp(inputs[0]), build.exp(build.negative(inputs[0]))
-        return build.multiply(getattr(build, sign)(up, down), 0.5)
-
-    return translate
+def _powers(build: Builder, value: Any) -> tuple[Any, Any]:
+    """e^x and e^-x."""
+    return build.exp(value), build.exp(build.negative(value))
 
 
-def _is_infinite(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _is_infinite(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """IsInf of one sign or of both."""
-    negative, positive = bool(attr.get("detect_negative", 1)), bool(attr.get("detect_positive", 1))
-    build = Builder(importer)
-    if negative and positive:
-        return None
-    if not negative and not positive:
-        return constant(np.zeros(shape_of(inputs[0]), np.bool_))
-    return build.equal(inputs[0], np.inf if positive else -np.inf)
+    negative, positive = (bool(attr.get(f"detect_{sign}", 1)) for sign in ("negative", "positive"))
+    if negative != positive:
+        return build.equal(inputs[0], np.inf if positive else -np.inf)
+    return None if positive else constant(np.zeros(shape_of(inputs[0]), np.bool_))
 
 
 TRANSLATIONS: dict[str, Translation] = {
     "Cast": _cast,
     "Clip": _clip,
-    "Cosh": _hyperbolic("add"),
+    "Cosh": lambda build, inputs, attr: build.multiply(build.add(*_powers(build, inputs[0])), 0.5),
     "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
+    "HardSwish": lambda build, inputs, attr: build.multiply(inputs[0], _hard_sigmoid(build, inputs, {"alpha": 1 / 6})),
     "IsInf": _is_infinite,
     "Max": _pairwise(relax.op.maximum),
-    "Mean": _mean,
+    "Mean": lambda build, inputs, attr: build.multiply(_pairwise(relax.op.add)(build, inputs, attr), 1 / len(inputs)),
     "Min": _pairwise(relax.op.minimum),
     "Pow": _power,
     "Shrink": _shrink,
-    "Sinh": _hyperbolic("subtract"),
+    "Sinh": lambda build, inputs, attr: build.multiply(build.subtract(*_powers(build, inputs[0])), 0.5),
     "Sum": _pairwise(relax.op.add),
     "ThresholdedRelu": _thresholded_relu,
 }

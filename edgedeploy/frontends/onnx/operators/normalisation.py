@@ -13,7 +13,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of
 
 
-def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _batch_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """y = (x - mean) / sqrt(variance + epsilon) * gamma + beta."""
     if "spatial" in attr and not attr["spatial"]:
         raise ModelError("statistics of each position (spatial=0) are not supported")
@@ -21,20 +21,20 @@ def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any])
     # Up to opset 13 the number of outputs shows that it is in training, from 14 on an attribute.
     training = bool(attr.get("training_mode", 0))
     if training or any(part is None for part in parts):
-        return _by_tensors(importer, inputs, attr, training=training)
+        return _by_tensors(build, inputs, attr, training=training)
     # float16 is computed in float32; relax.const would take float64 for float32.
     dtype = dtype_of(inputs[0])
     wide = np.float64 if dtype == "float64" else np.float32
     gamma, beta, mean, variance = (np.asarray(value).astype(wide) for value in parts)
     scale = gamma / np.sqrt(variance + wide(attr.get("epsilon", 1e-5)))
     shape = (1, -1) + (1,) * (len(inputs[0].ty.shape) - 2)
-    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(scale.reshape(shape), dtype)))
+    scaled = build.block.emit(relax.op.multiply(inputs[0], relax.const(scale.reshape(shape), dtype)))
     return relax.op.add(scaled, relax.const((beta - mean * scale).reshape(shape), dtype))
 
 
-def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, training: bool) -> Any:
+def _by_tensors(build: Builder, inputs: list[Any], attr: dict[str, Any], *, training: bool) -> Any:
     """The same by unknown statistics; in training by those of the batch, with running ones as outputs."""
-    build, (data, gamma, beta, mean, variance) = Builder(importer), inputs[:5]
+    data, gamma, beta, mean, variance = inputs[:5]
     shape, dtype = shape_of(data), dtype_of(data)
     axes = [axis for axis in range(len(shape)) if axis != 1]
     column = [1, shape[1] if len(shape) > 1 else 1] + [1] * (len(shape) - 2)
@@ -59,18 +59,17 @@ def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, train
     return relax.Tuple([result, *running]) if running else result
 
 
-def _dropout(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _dropout(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Dropout at inference, which keeps all values: its mask is true everywhere, a boolean as of opset 10."""
     if attr["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
-    mask = np.ones(shape_of(inputs[0]), bool if importer.opset >= 10 else dtype_of(inputs[0]))
+    mask = np.ones(shape_of(inputs[0]), bool if build.importer.opset >= 10 else dtype_of(inputs[0]))
     return relax.Tuple([inputs[0], constant(mask)])
 
 
-def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _lp_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """LpNormalization: x divided by its norm along an axis; zeros stay zeros."""
     data, axis, order = inputs[0], int(attr.get("axis", -1)), int(attr.get("p", 2))
-    build = Builder(importer)
     norm = build.reduce("sum", build.abs(data) if order == 1 else build.multiply(data, data), [axis], keepdims=True)
     norm = build.sqrt(norm) if order == 2 else norm
     return build.divide(data, build.maximum(norm, float(np.finfo(np.float32).tiny)))
@@ -78,19 +77,19 @@ def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) ->
 
 def _of_any_opset(operator: str, since: int) -> Translation:
     """An operator that onnxruntime also writes into files of older opsets, perhaps under another name."""
-    return lambda importer, inputs, attr: importer.theirs(operator, inputs, attr, max(importer.opset, since))
+    return lambda build, inputs, attr: build.importer.theirs(operator, inputs, attr, max(build.importer.opset, since))
 
 
-def _rms_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _rms_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """RMSNormalization; over all axes it is one row, as TVM's needs an axis that remains."""
     translate = _of_any_opset("RMSNormalization", 23)
     data, scale = inputs[:2]
     shape = shape_of(data)
     if int(attr.get("axis", -1)) % len(shape):
-        return translate(importer, inputs, attr)
-    build, size = Builder(importer), math.prod(shape)
+        return translate(build, inputs, attr)
+    size = math.prod(shape)
     scale = build.reshape(build.broadcast_to(scale, shape), [size])
-    row = importer.bb.normalize(translate(importer, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1}))
+    row = build(translate(build, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1}))
     return build.reshape(row, shape)
 
 

@@ -24,10 +24,8 @@ _LEAST_SCALE = np.finfo(np.float32).tiny
 _TYPED_BY_SCALE = 19
 
 
-def _quantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """QuantizeLinear."""
-    build, zero = Builder(importer), optional(inputs, 2)
-    stated = attr.get("output_dtype") or None
+def _quantise(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    zero, stated = optional(inputs, 2), attr.get("output_dtype") or None
     dtype = helper.tensor_dtype_to_np_dtype(stated).name if stated else dtype_of(zero) if zero is not None else "uint8"
     if dtype.startswith("float"):
         return None
@@ -40,14 +38,13 @@ def _quantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.quantize(data, scale, zero, axis=axis, out_dtype=dtype)
 
 
-def _dequantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """DequantizeLinear."""
-    build, dtype = Builder(importer), dtype_of(inputs[0])
+def _dequantise(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    dtype = dtype_of(inputs[0])
     if dtype.startswith("float"):
         return None
     _check(attr, dtype, _INTEGERS)
     stated = attr.get("output_dtype") or None
-    made = dtype_of(inputs[1]) if importer.opset >= _TYPED_BY_SCALE else "float32"
+    made = dtype_of(inputs[1]) if build.importer.opset >= _TYPED_BY_SCALE else "float32"
     made = helper.tensor_dtype_to_np_dtype(stated).name if stated else made
     scale, zero, axis = _parameters(build, inputs, attr, dtype)
     return relax.op.dequantize(inputs[0], scale, zero, axis=axis, out_dtype=made)
@@ -78,10 +75,9 @@ def _scalar(build: Builder, value: Any) -> Any:
     return build.reshape(value, []) if known is None else constant(known.reshape(()))
 
 
-def _quantise_by_range(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _quantise_by_range(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """DynamicQuantizeLinear: uint8, with scale and zero point from the values."""
-    build, data = Builder(importer), inputs[0]
-    axes = list(range(len(shape_of(data))))
+    data, axes = inputs[0], list(range(len(shape_of(inputs[0]))))
     high = build.maximum(build.reduce("max", data, axes), 0.0)
     low = build.minimum(build.reduce("min", data, axes), 0.0)
     # Zeros alone have no range. Any scale is right for them; onnxruntime's is 1.
@@ -117,9 +113,8 @@ def _along(build: Builder, value: Any, tensor: Any, axis: int) -> Any:
     return build.reshape(value, wanted)
 
 
-def _matrix_product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _matrix_product(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """MatMulInteger: the products of the integers as they are, less what the zero point of the first adds to them."""
-    build = Builder(importer)
     data, weights, zero = inputs[0], _without_zero_point(build, inputs[1], optional(inputs, 3), -1), optional(inputs, 2)
     product = build.matmul(data, weights, out_dtype="int32")
     if zero is None:
@@ -132,10 +127,10 @@ def _matrix_product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> A
     return build.subtract(product, build.multiply(zero, columns))
 
 
-def _convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _convolution(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """ConvInteger: sums of the integers as they are, less what the data's zero point adds; it is in the padding too."""
-    build, zero = Builder(importer), optional(inputs, 2)
-    data, weights = inputs[0], _without_zero_point(build, inputs[1], optional(inputs, 3), 0)
+    data, zero = inputs[0], optional(inputs, 2)
+    weights = _without_zero_point(build, inputs[1], optional(inputs, 3), 0)
     rank = len(shape_of(data)) - 2
     pads = pads_of(shape_of(data)[2:], shape_of(weights)[2:], attr)
     if zero is not None and any(pads):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -28,37 +29,33 @@ _ALPHAS = {"affine": 0.0, "leakyrelu": 0.01, "thresholdedrelu": 0.0, "scaledtanh
 _BETAS = {"affine": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.5}
 
 
-def _translation(cell: Cell) -> Translation:
-    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        if attr.get("layout"):
-            raise ModelError("its tensors begin with the batch inside of a branch or function")
-        build = Builder(importer)
-        data, weights, recurrent_weights = inputs[:3]
-        states = [optional(inputs, index) for index in ((5, 6) if cell == "lstm" else (5,))]
-        steps, batch, _ = shape_of(data)
-        lengths = _lengths(optional(inputs, 4), steps)
-        peepholes = optional(inputs, 7) if cell == "lstm" else None
-        layer = Recurrence(
-            cell=cell,
-            steps=steps,
-            batch=batch,
-            hidden=shape_of(recurrent_weights)[-1],
-            backwards=_backwards(attr),
-            activations=_activations(cell, attr),
-            clip=float(attr["clip"]) if attr.get("clip") else None,
-            coupled=bool(attr.get("input_forget", 0)),
-            reset_after=bool(attr.get("linear_before_reset", 0)),
-            peepholes=peepholes is not None,
-            lengths=lengths is not None,
-            dtype=dtype_of(data),
-        )
-        _check(layer, attr, weights, recurrent_weights)
-        if peepholes is not None:
-            peepholes = build.reshape(peepholes, [layer.directions, 3, layer.hidden])
-        biases, both = _biases(build, layer, optional(inputs, 3)), (weights, recurrent_weights)
-        return relax.Tuple(recurrent(build, layer, data, both, biases, tuple(states), peepholes, lengths))
-
-    return translate
+def _translation(cell: Cell, build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    if attr.get("layout"):
+        raise ModelError("its tensors begin with the batch inside of a branch or function")
+    data, weights, recurrent_weights = inputs[:3]
+    states = [optional(inputs, index) for index in ((5, 6) if cell == "lstm" else (5,))]
+    steps, batch, _ = shape_of(data)
+    lengths = _lengths(optional(inputs, 4), steps)
+    peepholes = optional(inputs, 7) if cell == "lstm" else None
+    layer = Recurrence(
+        cell=cell,
+        steps=steps,
+        batch=batch,
+        hidden=shape_of(recurrent_weights)[-1],
+        backwards=_backwards(attr),
+        activations=_activations(cell, attr),
+        clip=float(attr["clip"]) if attr.get("clip") else None,
+        coupled=bool(attr.get("input_forget", 0)),
+        reset_after=bool(attr.get("linear_before_reset", 0)),
+        peepholes=peepholes is not None,
+        lengths=lengths is not None,
+        dtype=dtype_of(data),
+    )
+    _check(layer, attr, weights, recurrent_weights)
+    if peepholes is not None:
+        peepholes = build.reshape(peepholes, [layer.directions, 3, layer.hidden])
+    biases, both = _biases(build, layer, optional(inputs, 3)), (weights, recurrent_weights)
+    return relax.Tuple(recurrent(build, layer, data, both, biases, tuple(states), peepholes, lengths))
 
 
 def _backwards(attr: dict[str, Any]) -> tuple[bool, ...]:
@@ -124,4 +121,4 @@ def _lengths(given: Any, steps: int) -> Any:
     return None if (values == steps).all() else constant(values, "int32")
 
 
-TRANSLATIONS: dict[str, Translation] = {name: _translation(name.lower()) for name in ("LSTM", "GRU", "RNN")}  # type: ignore[arg-type]
+TRANSLATIONS: dict[str, Translation] = {cell.upper(): partial(_translation, cell) for cell in _DEFAULTS}

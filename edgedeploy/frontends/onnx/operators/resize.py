@@ -60,13 +60,13 @@ class Axis:
     region: tuple[float, float] = (0.0, 1.0)  # of tf_crop_and_resize, begin and end as fractions of the axis
 
 
-def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
+def resize(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
     """A Resize with constant scales or sizes; TVM's importer tries others."""
     data, shape = inputs[0], shape_of(inputs[0])
     if any(value is not None and constant_value(value) is None for value in inputs[1:]):
         return None
     given = [_values(value) for value in (*inputs[1:], None, None, None)[:3]]
-    region, scales, sizes = given if importer.opset > 10 else [None, given[0], None]
+    region, scales, sizes = given if build.importer.opset > 10 else [None, given[0], None]
     if scales is None and sizes is None:
         raise ModelError("neither scales nor sizes are given")
     transform, mode = text(attr, "coordinate_transformation_mode", "half_pixel"), text(attr, "mode", "nearest")
@@ -79,7 +79,7 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
         antialias=bool(attr.get("antialias", 0)),
         extrapolation=float(attr.get("extrapolation_value", 0.0)),
     )
-    if importer.opset < 11:
+    if build.importer.opset < 11:
         rules = Rules(mode, "asymmetric", "simple")
     indices = [int(axis) % len(shape) for axis in attr.get("axes", range(len(shape)))]
     axes = _axes(shape, indices, scales, sizes, region, text(attr, "keep_aspect_ratio_policy", "stretch"))
@@ -89,17 +89,12 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
             "align_corners with scales that give no whole size means one thing to ONNX and another to onnxruntime",
             hints=["export it with sizes instead of scales"],
         )
-    return resized(importer, data, axes, rules)
+    return resized(build, data, axes, rules)
 
 
-def upsample(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
+def upsample(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
     """An Upsample; scales are an attribute up to opset 8, an input at opset 9."""
-    shape = shape_of(inputs[0])
-    scales = np.asarray(attr["scales"]) if "scales" in attr else _values(inputs[1])
-    if scales is None:
-        return None
-    axes = _axes(shape, range(len(shape)), scales, None, None, "stretch")
-    return resized(importer, inputs[0], axes, Rules(text(attr, "mode", "nearest"), "asymmetric", "simple"))
+    return resize(build, [inputs[0], constant(attr["scales"])] if "scales" in attr else inputs, attr)
 
 
 def _axes(
@@ -136,7 +131,7 @@ def _axes(
     return sorted(changing, key=lambda axis: axis.index)
 
 
-def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
+def resized(build: Builder, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
     """A tensor with some axes resized."""
     shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
@@ -154,7 +149,7 @@ def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> rel
             cubic_alpha=rules.cubic,
             cubic_exclude=int(rules.exclude_outside),
         )
-    build, result = Builder(importer), data
+    result = data
     for axis in axes:
         if rules.mode == "nearest":
             result = build.take(result, _nearest(axis, rules), axis.index)

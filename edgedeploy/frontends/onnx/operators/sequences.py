@@ -11,22 +11,15 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
-def _dft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _dft(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """DFT; its axis is an attribute up to opset 19, then an input."""
     lengths = integers(inputs, 1)
-    axes = integers(inputs, 2) if importer.opset >= 20 else [int(attr.get("axis", 1))]
+    axes = integers(inputs, 2) if build.importer.opset >= 20 else [int(attr.get("axis", 1))]
     if any(optional(inputs, index) is not None and integers(inputs, index) is None for index in (1, 2)):
         raise ModelError("its length or axis depends on the network's input")
-    rank = len(shape_of(inputs[0]))
-    axis = (axes[0] if axes else -2) % rank
-    return _transformed(
-        Builder(importer),
-        inputs[0],
-        axis,
-        lengths[0] if lengths else None,
-        inverse=bool(attr.get("inverse", 0)),
-        onesided=bool(attr.get("onesided", 0)),
-    )
+    axis = (axes[0] if axes else -2) % len(shape_of(inputs[0]))
+    inverse, onesided = (bool(attr.get(name, 0)) for name in ("inverse", "onesided"))
+    return _transformed(build, inputs[0], axis, lengths[0] if lengths else None, inverse=inverse, onesided=onesided)
 
 
 def _transformed(build: Builder, data: Any, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Any:
@@ -68,13 +61,12 @@ def _transformed(build: Builder, data: Any, axis: int, length: int | None, *, in
     return build.permute(product, [order.index(place) for place in range(rank)])
 
 
-def _stft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _stft(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """STFT with a constant step and length of frames."""
     signal, window = inputs[0], optional(inputs, 2)
     step, lengths = integers(inputs, 1), integers(inputs, 3)
     if step is None or (optional(inputs, 3) is not None and lengths is None):
         raise ModelError("the step or length of its frames depends on the network's input")
-    build = Builder(importer)
     _, samples, parts = shape_of(signal) if len(shape_of(signal)) == 3 else (*shape_of(signal), 1)
     length = lengths[0] if lengths else shape_of(window)[0]
     begins = np.arange(1 + (samples - length) // step[0]) * step[0]
@@ -85,11 +77,11 @@ def _stft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return _transformed(build, frames, 2, None, inverse=False, onesided=bool(attr.get("onesided", 1)))
 
 
-def _tf_idf(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _tf_idf(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """TfIdfVectorizer over integers: how often each n-gram of a pool occurs, with some words skipped between."""
     if "pool_int64s" not in attr:
         raise ModelError("texts are not supported, only numbers")
-    build, pool, begins = Builder(importer), np.array(attr["pool_int64s"]), [*attr["ngram_counts"]]
+    pool, begins = np.array(attr["pool_int64s"]), [*attr["ngram_counts"]]
     data = inputs[0]
     words = build.cast(data if len(shape_of(data)) == 2 else build.reshape(data, [1, *shape_of(data)]), "int64")
     batch, length = shape_of(words)

@@ -12,17 +12,14 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
-def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _pad(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Pad with a constant on all axes; widths are an attribute up to opset 10. Widths of zero do nothing."""
     if attr.get("mode", b"constant") != b"constant" or optional(inputs, 3) is not None:
         return None
-    widths: np.ndarray | None
-    value: np.ndarray | None
     if "pads" in attr:
-        widths, value = np.asarray(attr["pads"]), np.asarray(attr.get("value", 0.0))
-    else:
-        widths = constant_value(inputs[1])
-        value = np.asarray(0.0) if optional(inputs, 2) is None else constant_value(inputs[2])
+        inputs = [inputs[0], constant(attr["pads"]), constant(attr.get("value", 0.0))]
+    widths = constant_value(inputs[1])
+    value = np.asarray(0.0) if optional(inputs, 2) is None else constant_value(inputs[2])
     if widths is None or value is None or (widths < 0).any():
         return None
     if not widths.any():
@@ -43,10 +40,8 @@ def _axes(inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
     return axes
 
 
-def _squeeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Squeeze as a reshape."""
-    shape = shape_of(inputs[0])
-    axes = _axes(inputs, attr)
+def _squeeze(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    shape, axes = shape_of(inputs[0]), _axes(inputs, attr)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape) if size == 1]
     gone = {axis % len(shape) for axis in axes}
@@ -55,8 +50,7 @@ def _squeeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.reshape(inputs[0], [size for axis, size in enumerate(shape) if axis not in gone])
 
 
-def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Unsqueeze as a reshape."""
+def _unsqueeze(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     axes = _axes(inputs, attr)
     if axes is None:
         return None
@@ -68,7 +62,7 @@ def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.reshape(inputs[0], [1 if axis in new else next(sizes) for axis in range(rank)])
 
 
-def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _slice(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Slice of opsets up to 9, whose bounds are attributes, and empty slices."""
     data = inputs[0]
     if "starts" in attr:
@@ -82,10 +76,10 @@ def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
                 shape[axis] = len(range(*slice(*bounds).indices(shape[axis])))
         if 0 in shape:
             return constant(np.zeros(shape, dtype_of(data)))
-    return importer.theirs("Slice", inputs, {}) if "starts" in attr else None
+    return build.importer.theirs("Slice", inputs, {}) if "starts" in attr else None
 
 
-def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _split(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Split into parts of stated sizes, some of which may be empty, or of equal size except for the last."""
     sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
     shape = shape_of(inputs[0])
@@ -102,7 +96,7 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         return inputs[0]
     if 0 not in sizes:
         return relax.op.split(inputs[0], [int(place) for place in np.cumsum(sizes[:-1])], axis)
-    build, empty = Builder(importer), constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
+    empty = constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
     ends = np.cumsum(sizes).tolist()
     parts = [
         build.strided_slice(inputs[0], axes=[axis], begin=[end - size], end=[end]) if size else empty
@@ -111,7 +105,7 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.Tuple(parts)
 
 
-def _triangle(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _triangle(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Trilu with a constant diagonal, by a constant mask."""
     diagonal = [0] if optional(inputs, 1) is None else integers(inputs, 1)
     if diagonal is None:
@@ -123,13 +117,12 @@ def _triangle(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.where(constant(mask), data, constant(0, dtype_of(data)))
 
 
-def _one_hot(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _one_hot(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """OneHot with a constant depth, of the type of its values."""
     depth, values = constant_value(inputs[1]), constant_value(inputs[2])
     if depth is None or values is None or values.size != 2:
         return None
-    build, count = Builder(importer), int(depth.item())
-    rank = len(shape_of(inputs[0])) + 1
+    count, rank = int(depth.item()), len(shape_of(inputs[0])) + 1
     axis = int(attr.get("axis", -1)) % rank
     choices = np.arange(count).reshape([-1 if each == axis else 1 for each in range(rank)])
     wide = build.expand_dims(build.cast(inputs[0], "int64"), axis=axis)
@@ -138,33 +131,32 @@ def _one_hot(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.where(build.equal(wide, choices), on, off)
 
 
-def _depth_to_space(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _depth_to_space(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """DepthToSpace: the blocks come before the channels (DCR), or after them (CRD)."""
     data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
     batch, channels, rows, columns = shape_of(data)
-    left, build = channels // block**2, Builder(importer)
+    left = channels // block**2
     split = [block, block, left] if mode == "DCR" else [left, block, block]
     parts = build.reshape(data, [batch, *split, rows, columns])
     parts = build.permute(parts, [0, 3, 4, 1, 5, 2] if mode == "DCR" else [0, 1, 4, 2, 5, 3])
     return build.reshape(parts, [batch, left, rows * block, columns * block])
 
 
-def _space_to_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _space_to_depth(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """SpaceToDepth, the inverse of DepthToSpace; it has modes from opset 28 on."""
     data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
     batch, channels, rows, columns = shape_of(data)
-    build = Builder(importer)
     parts = build.reshape(data, [batch, channels, rows // block, block, columns // block, block])
     parts = build.permute(parts, [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4])
     return build.reshape(parts, [batch, channels * block**2, rows // block, columns // block])
 
 
-def _concatenate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _concatenate(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Concat without its empty tensors, by TVM's translation."""
     kept = [value for value in inputs if not dtype_of(value) or 0 not in shape_of(value)]
     if len(kept) in (0, len(inputs)):
         return None
-    return kept[0] if len(kept) == 1 else importer.theirs("Concat", kept, attr)
+    return kept[0] if len(kept) == 1 else build.importer.theirs("Concat", kept, attr)
 
 
 TRANSLATIONS: dict[str, Translation] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,38 +26,34 @@ def pads_of(sizes: Sequence[int], kernels: Sequence[int], attr: dict[str, Any]) 
     return [*before, *after]
 
 
-def _windows(operator: str) -> Translation:
+def _windows(operator: str, build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Windows with `auto_pad`, whose padding is written out."""
-
-    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        if not text(attr, "auto_pad", "NOTSET").startswith("SAME"):
-            return None
-        kernels = attr["kernel_shape"] if "kernel_shape" in attr else shape_of(inputs[1])[2:]
-        written = {name: value for name, value in attr.items() if name != "auto_pad"}
-        pads = tuple(pads_of(shape_of(inputs[0])[2:], kernels, attr))
-        return importer.theirs(operator, inputs, written | {"pads": pads})
-
-    return translate
+    if not text(attr, "auto_pad", "NOTSET").startswith("SAME"):
+        return None
+    kernels = attr["kernel_shape"] if "kernel_shape" in attr else shape_of(inputs[1])[2:]
+    written = {name: value for name, value in attr.items() if name != "auto_pad"}
+    pads = tuple(pads_of(shape_of(inputs[0])[2:], kernels, attr))
+    return build.importer.theirs(operator, inputs, written | {"pads": pads})
 
 
-def _max_pool(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _max_pool(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """MaxPool, with the places of its maxima among all values of the data if they are read."""
     if attr["tvm_custom"]["num_outputs"] == 1:
-        return _windows("MaxPool")(importer, inputs, attr)
+        return _windows("MaxPool", build, inputs, attr)
     data, kernel, rank = inputs[0], list(attr["kernel_shape"]), len(attr["kernel_shape"])
     if attr.get("storage_order", 0):
         raise ModelError("the places of its maxima are counted by columns", hints=["export it with storage_order=0"])
     strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     begins = pads_of(shape_of(data)[2:], kernel, attr)[:rank]
-    build, made = Builder(importer), _windows("MaxPool")(importer, inputs, attr)
-    maxima = build.bind(importer.theirs("MaxPool", inputs, attr) if made is None else made)
+    made = _windows("MaxPool", build, inputs, attr)
+    maxima = build.bind(build.importer.theirs("MaxPool", inputs, attr) if made is None else made)
     places = places_of_maxima(build, data, kernel, strides, begins, dilations, shape_of(maxima)[2:])
     batch, channels, *sizes = shape_of(data)
     first = np.arange(batch * channels).reshape(batch, channels, *[1] * rank) * math.prod(sizes)
     return relax.Tuple([maxima, build.add(places, first)])
 
 
-def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _transposed_convolution(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """ConvTranspose with `output_shape`, from which its padding follows."""
     if "output_shape" not in attr:
         return None
@@ -70,7 +67,9 @@ def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, An
     extra = [more - min(total, 0) for total, more in zip(totals, extra, strict=True)]
     before, after = halves(totals, lower=attr.get("auto_pad", b"NOTSET") != b"SAME_UPPER")
     written = {name: value for name, value in attr.items() if name not in ("auto_pad", "output_shape")}
-    return importer.theirs("ConvTranspose", inputs, written | {"pads": (*before, *after), "output_padding": extra})
+    return build.importer.theirs(
+        "ConvTranspose", inputs, written | {"pads": (*before, *after), "output_padding": extra}
+    )
 
 
 def _extents(kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:
@@ -126,12 +125,12 @@ def places_of_maxima(
     return build.add(place, (corners * steps.reshape(of_each_axis)).sum(0))
 
 
-def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _columns_to_image(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Col2Im: each pixel is the sum of the places that it has in blocks, which are gathered."""
     image, block = integers(inputs, 1), integers(inputs, 2)
     if image is None or block is None:
         raise ModelError("its shapes depend on the network's input")
-    build, data, rank = Builder(importer), inputs[0], len(image)
+    data, rank = inputs[0], len(image)
     ones = [1] * rank
     strides, dilations = attr.get("strides", ones), attr.get("dilations", ones)
     pads = attr.get("pads", [0] * 2 * rank)
@@ -162,22 +161,21 @@ def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) ->
     return build.reshape(summed, [batch, rows // kernel, *image])
 
 
-def _product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _product(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """MatMul of two vectors, as one of a row and a column."""
     if [len(shape_of(value)) for value in inputs] != [1, 1]:
         return None
-    build, length = Builder(importer), shape_of(inputs[0])[0]
+    length = shape_of(inputs[0])[0]
     product = build.matmul(build.reshape(inputs[0], [1, length]), build.reshape(inputs[1], [length, 1]))
     return build.reshape(product, [])
 
 
-def _deformable(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+def _deformable(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """DeformConv of images: samples at places of their own, then a convolution of 1x1; bias and mask are optional."""
     data, weights, offsets = inputs[:3]
     bias, mask = optional(inputs, 3), optional(inputs, 4)
     if len(shape_of(data)) != 4:
         raise ModelError(f"data of {len(shape_of(data))} dimensions are not supported", why="images are")
-    build = Builder(importer)
     batch, channels, *_ = shape_of(data)
     outputs, _, *kernel = shape_of(weights)
     _, count, height, width = shape_of(offsets)
@@ -214,12 +212,12 @@ def _grid(build: Builder, data: Any, kernel: list[int], offsets: Any, groups: in
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    "AveragePool": _windows("AveragePool"),
+    "AveragePool": partial(_windows, "AveragePool"),
     "Col2Im": _columns_to_image,
-    "Conv": _windows("Conv"),
+    "Conv": partial(_windows, "Conv"),
     "ConvTranspose": _transposed_convolution,
     "DeformConv": _deformable,
-    "LpPool": _windows("LpPool"),
+    "LpPool": partial(_windows, "LpPool"),
     "MatMul": _product,
     "MaxPool": _max_pool,
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import tflite
 from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
@@ -19,9 +21,7 @@ from edgedeploy.frontends.translation import Builder, dtype_of, is_float
 
 def _transpose_conv(converter: Any, op: Any) -> Any:
     """TRANSPOSE_CONV of NHWC images; an input states the shape of its output."""
-    from tflite import Padding, TransposeConvOptions
-
-    options = converter._get_builtin_options(op, TransposeConvOptions)
+    options = converter._get_builtin_options(op, tflite.TransposeConvOptions)
     tensors = converter.get_input_tensors(op)
     expressions = [converter.get_tensor_expr(tensor) for tensor in tensors]
     wanted = constant_value(expressions[0])
@@ -29,7 +29,7 @@ def _transpose_conv(converter: Any, op: Any) -> Any:
         raise ModelError("the shape of its output depends on the network's input")
     sizes, strides = [int(size) for size in wanted[1:3]], [options.StrideH(), options.StrideW()]
     kernels = shape_of(expressions[1])[1:3]
-    same = options.Padding() == Padding.SAME
+    same = options.Padding() == tflite.Padding.SAME
     before, _ = halves(same_padding(sizes, kernels, strides)) if same else ([0, 0], [])
     made = transposed(converter, expressions[2], expressions[1], strides, before, sizes)
     made = Builder(converter).add(made, expressions[3]) if len(expressions) > 3 else made
@@ -57,34 +57,28 @@ def transposed(
     return build.bind(relax.op.nn.conv2d_transpose(data, turned, strides=list(strides), **settings))
 
 
-def _resize(method: str, options: str, theirs: str) -> Callable[[Any, Any], Any]:
+def _resize(method: str, options: str, theirs: str, converter: Any, op: Any) -> Any:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR; with aligned corners, halves are rounded up."""
-
-    def convert(converter: Any, op: Any) -> Any:
-        import tflite
-
-        if not converter._get_builtin_options(op, getattr(tflite, options)).AlignCorners():
-            return getattr(converter, theirs)(op)
-        data, size = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
-        wanted = constant_value(size)
-        if wanted is None:
-            raise ModelError("the size of its output depends on the network's input")
-        axes = [
-            Axis(axis, shape_of(data)[axis], int(after), after / shape_of(data)[axis])
-            for axis, after in zip((1, 2), wanted.ravel(), strict=True)
-        ]
-        if any(axis.after == 1 for axis in axes):
-            return resized(converter, data, axes, Rules(method, "align_corners", "round_prefer_ceil"))
-        return relax.op.image.resize2d(
-            data,
-            [axis.after for axis in axes],
-            layout="NHWC",
-            method={"nearest": "nearest_neighbor"}.get(method, method),
-            coordinate_transformation_mode="align_corners",
-            rounding_method="round_prefer_ceil",
-        )
-
-    return convert
+    if not converter._get_builtin_options(op, getattr(tflite, options)).AlignCorners():
+        return getattr(converter, theirs)(op)
+    data, size = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
+    wanted = constant_value(size)
+    if wanted is None:
+        raise ModelError("the size of its output depends on the network's input")
+    axes = [
+        Axis(axis, shape_of(data)[axis], int(after), after / shape_of(data)[axis])
+        for axis, after in zip((1, 2), wanted.ravel(), strict=True)
+    ]
+    if any(axis.after == 1 for axis in axes):
+        return resized(Builder(converter), data, axes, Rules(method, "align_corners", "round_prefer_ceil"))
+    return relax.op.image.resize2d(
+        data,
+        [axis.after for axis in axes],
+        layout="NHWC",
+        method={"nearest": "nearest_neighbor"}.get(method, method),
+        coordinate_transformation_mode="align_corners",
+        rounding_method="round_prefer_ceil",
+    )
 
 
 # A reduction of windows other than pooling becomes one operator for each place in a window.
@@ -105,9 +99,7 @@ class _Windows:
 
 def _reduce_window(converter: Any, op: Any) -> Any:
     """STABLEHLO_REDUCE_WINDOW by an operator of two values."""
-    from tflite import StablehloReduceWindowOptions
-
-    options = converter._get_stablehlo_options(op, StablehloReduceWindowOptions)
+    options = converter._get_stablehlo_options(op, tflite.StablehloReduceWindowOptions)
     data, first = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
     body = converter._get_stablehlo_simple_body_op(int(options.BodySubgraphIndex()), "STABLEHLO_REDUCE_WINDOW", 2)
     reducer = converter.get_op_code_str(body).removeprefix("STABLEHLO_")
@@ -178,8 +170,10 @@ def _by_places(converter: Any, data: Any, windows: _Windows, operator: str, star
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "RESIZE_BILINEAR": _resize("linear", "ResizeBilinearOptions", "convert_resize_bilinear"),
-    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", "ResizeNearestNeighborOptions", "convert_resize_nearest_neighbor"),
+    "RESIZE_BILINEAR": partial(_resize, "linear", "ResizeBilinearOptions", "convert_resize_bilinear"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(
+        _resize, "nearest", "ResizeNearestNeighborOptions", "convert_resize_nearest_neighbor"
+    ),
     "STABLEHLO_REDUCE_WINDOW": _reduce_window,
     "TRANSPOSE_CONV": _transpose_conv,
 }
