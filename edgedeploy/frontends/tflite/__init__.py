@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes, check_shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, MOST_ELEMENTS, Format, ImportOptions, Shapes, check_shapes
 from edgedeploy.frontends.importing import importing, read_bytes, require_packages, specifications
-from edgedeploy.frontends.tflite.reference import name_of, reference
+from edgedeploy.frontends.tflite.reference import inferred, name_of
 from edgedeploy.frontends.tflite.tail import cut
 from edgedeploy.model.network import CutOff, Network
 from edgedeploy.model.tail.program import Tail
-from edgedeploy.model.tensors import TensorSpec
-
-if TYPE_CHECKING:
-    from edgedeploy.frontends.tflite.quantised import Quantisation
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"
-
-_LARGEST = 2**31 - 1  # elements of a tensor
 
 _HINTS = ["convert the network again with a recent TensorFlow", "or export it to ONNX, with tf2onnx"]
 
@@ -48,64 +43,33 @@ class TfLite(Format):
         require_packages(path, self.packages, "build")
         from edgedeploy.compile.passes.constants import bounded
         from edgedeploy.frontends.tflite.importer import import_model, in_nchw
+        from edgedeploy.frontends.tflite.quantised import quantisations_of, with_steps
 
         content = read_bytes(path)
         with importing(path, _HINTS):
             content, cut_off = _divided(content)
-            with _reading():
-                model, inputs, outputs = _checked(content)
+            model, inputs, outputs = _checked(content)
             module = in_nchw(bounded(import_model(model)))
-            quantisations = _quantisations(content)
+            quantisations = quantisations_of(content)
         specs = specifications(path, module["main"], inputs, outputs)
-        given, returned = (_with_steps(each, quantisations) for each in specs)
+        given, returned = (with_steps(each, quantisations) for each in specs)
         check_shapes(path, given, shapes)
-        name = f"LiteRT {version('ai-edge-litert')}"
-        others = reference(content, inputs, outputs, delegates=False)
+        reference = partial(inferred, content, inputs, outputs)
         return Network(
             path,
             module,
             given,
             returned,
             bool(quantisations),
-            reference(content, inputs, outputs),
-            name,
-            other_kernels=others,
+            reference,
+            f"LiteRT {version('ai-edge-litert')}",
+            other_kernels=partial(reference, delegates=False),
             other_kernels_name="LiteRT without XNNPACK",
             cut_off=cut_off,
         )
 
 
 FORMAT = TfLite()
-
-
-def _quantisations(content: bytes) -> dict[str, Quantisation]:
-    """The quantisation of each quantised tensor."""
-    import tflite
-
-    from edgedeploy.frontends.tflite.quantised import Quantisation
-
-    graph = tflite.Model.GetRootAs(content, 0).Subgraphs(0)
-    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
-    return {name_of(tensor): found for tensor in tensors if (found := Quantisation.of(tensor)) is not None}
-
-
-def _with_steps(specs: Sequence[TensorSpec], quantisations: Mapping[str, Quantisation]) -> list[TensorSpec]:
-    """Inputs or outputs, with the steps of quantised ones."""
-    found = [(spec, quantisations.get(spec.name)) for spec in specs]
-    return [
-        spec.model_copy(update={"steps": own.steps}) if own and own.dtype == spec.dtype else spec for spec, own in found
-    ]
-
-
-def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
-    """The part of a file that is compiled, and its tail if it has one."""
-    with _reading():
-        _, inputs, outputs = _checked(content)
-        parts = cut(content)
-    if parts is None:
-        return content, None
-    whole = reference(content, inputs, outputs)
-    return parts.head, CutOff(Tail(parts.tail, parts.outputs), lambda tensors: parts.cleared(whole(tensors)))
 
 
 @contextmanager
@@ -117,6 +81,18 @@ def _reading() -> Iterator[None]:
         raise ModelError("it is not complete", why=last_line(error)) from error
 
 
+@_reading()
+def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
+    """The part of a file that is compiled, and its tail if it has one."""
+    _, inputs, outputs = _checked(content)
+    parts = cut(content)
+    if parts is None:
+        return content, None
+    whole = partial(inferred, content, inputs, outputs)
+    return parts.head, CutOff(Tail(parts.tail, parts.outputs), lambda tensors: parts.cleared(whole(tensors)))
+
+
+@_reading()
 def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:
     """The model, and the names of its inputs and outputs; all that it claims is checked against its size."""
     import tflite
@@ -134,7 +110,7 @@ def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:
         if tensor.ShapeLength() > most:
             raise ModelError("it is not complete", why=f"a tensor claims {tensor.ShapeLength():,} dimensions")
         shape = [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())]
-        if min(shape, default=1) < 1 or np.prod(shape, dtype=np.float64) > _LARGEST:
+        if min(shape, default=1) < 1 or np.prod(shape, dtype=np.float64) > MOST_ELEMENTS:
             raise ModelError(f"tensor {name_of(tensor)!r} has an impossible shape", why=",".join(map(str, shape)))
     for index in range(graph.OperatorsLength()):
         operator = graph.Operators(index)

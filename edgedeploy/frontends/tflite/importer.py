@@ -14,31 +14,34 @@ from edgedeploy.compile.integers.quantisation import has_quantisation, recognise
 from edgedeploy.compile.passes.constants import fold_around_integers
 from edgedeploy.compile.passes.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.passes.unify import canonicalise
-from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.tflite.operators import TRANSLATIONS
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import failure
+from edgedeploy.frontends.tflite import recurrent
+from edgedeploy.frontends.tflite.operators import basic, mediapipe, windows
 from edgedeploy.frontends.tflite.quantised import QuantisedConverter
 from edgedeploy.frontends.tflite.reference import name_of
+
+# Functions of TVM's converter and the operator, by the operator's name; they return what it computes.
+TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    **basic.TRANSLATIONS, **mediapipe.TRANSLATIONS, **recurrent.TRANSLATIONS, **windows.TRANSLATIONS,
+}  # fmt: skip
 
 _HINTS = ["convert the network without it, or cut the network before this node"]
 
 
 def import_model(model: Any) -> tvm.IRModule:
     """Translate a `Model` of the schema, whose shapes are fixed."""
-    builders: list[Any] = []
+    converters: list[_Converter] = []
 
-    class Converter(_Converter):
-        """Records its builder."""
-
-        def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any, *others: Any) -> None:
-            super().__init__(model, subgraph, expressions, builder, *others)
-            builders.append(builder)
+    def converter(*arguments: Any) -> _Converter:
+        converters.append(_Converter(*arguments))
+        return converters[0]
 
     try:
-        module = from_tflite(model, op_converter=Converter)
+        module = from_tflite(model, op_converter=converter)
     except Exception:
-        for builder in builders:
-            with suppress(Exception):
-                builder._end_block()  # TVM would warn of it, below our own message
+        with suppress(Exception):
+            converters[0].bb._end_block()  # TVM would warn of it, below our own message
         raise
     # TVM stores the weights a second time in an attribute.
     module["main"] = module["main"].without_attr("params")
@@ -76,7 +79,7 @@ class _Converter(QuantisedConverter):
         super().__init__(*arguments)
         every: dict[str, Callable[..., Any]] = self.convert_map
         every |= {name: partial(translation, self) for name, translation in TRANSLATIONS.items()}
-        self.convert_map = {name: self._named(name, convert) for name, convert in every.items()}
+        self.convert_map = {name: partial(self._converted, name, convert) for name, convert in every.items()}
 
     def get_op_code_str(self, op: Any) -> str:
         """The name of an operator; of a custom one its own."""
@@ -101,24 +104,18 @@ class _Converter(QuantisedConverter):
                 self.get_input_tensors(operator)
                 self.get_output_tensors(operator)
 
-    def _named(self, name: str, convert: Callable[..., Any]) -> Callable[[Any], Any]:
-        def converted(op: Any) -> Any:
-            with self._naming(name, op):
-                self.prepare(name, op)
-                made = convert(op=op)
-                return None if made is None else self.quantised(name, op, self.bb.normalize(made))
-
-        return converted
+    def _converted(self, name: str, convert: Callable[..., Any], op: Any) -> Any:
+        with self._naming(name, op):
+            self.prepare(name, op)
+            made = convert(op=op)
+            return None if made is None else self.quantised(name, op, self.bb.normalize(made))
 
     @contextmanager
     def _naming(self, name: str, op: Any) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            why = error.cause if isinstance(error, ModelError) else last_line(error)
-            raise ModelError(
-                f"operator {name} cannot be imported", why=f"node {self._node(op)!r}: {why}", hints=_HINTS
-            ) from error
+            raise failure(name, self._node(op), error, _HINTS) from error
 
     def _node(self, op: Any) -> str:
         place = int(op.Outputs(0)) if op.OutputsLength() else -1

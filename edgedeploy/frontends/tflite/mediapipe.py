@@ -24,14 +24,11 @@ _MOST_PLACES, _MOST_PIXELS = 64, 1 << 22
 
 @dataclass(frozen=True)
 class Windows:
-    """Options of operators with windows: `TfLiteTransposeConvParams` and `TfLitePoolParams` of `builtin_op_data.h`.
-
-    Pairs are of height and width.
-    """
+    """Options of operators with windows: `TfLiteTransposeConvParams` and `TfLitePoolParams` of `builtin_op_data.h`."""
 
     same: bool
-    strides: tuple[int, int]
-    sizes: tuple[int, int] = (0, 0)
+    strides: tuple[int, int]  # of height and width
+    sizes: tuple[int, int] = (0, 0)  # height and width
 
     @classmethod
     def parsed(cls, options: bytes) -> Windows:
@@ -56,21 +53,14 @@ class Windows:
 
 @dataclass(frozen=True)
 class Crop:
-    """Options of `Landmarks2TransformMatrix`.
+    """Options of `Landmarks2TransformMatrix`."""
 
-    Args:
-        subset: the landmarks that the crop surrounds.
-        left, right: the landmarks whose direction becomes `angle` (radians).
-        scales: factors of width and height of the box around the landmarks.
-        output: width and height of the crop.
-    """
-
-    subset: tuple[int, ...]
+    subset: tuple[int, ...]  # the landmarks that the crop surrounds
     left: int
     right: int
-    angle: float
-    scales: tuple[float, float]
-    output: tuple[int, int]
+    angle: float  # in radians, which the direction from the landmark `left` to `right` becomes
+    scales: tuple[float, float]  # factors of width and height of the box around the landmarks
+    output: tuple[int, int]  # width and height of the crop
 
     @classmethod
     def parsed(cls, options: bytes) -> Crop:

@@ -6,18 +6,20 @@ A number of a quantised tensor stands for `(number - zero_point) * scale`
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tflite import Model, TensorType
 from tvm import relax
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper, get_tensor_name
 
 from edgedeploy.compile.ir.expressions import constant
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite.reference import name_of
-from edgedeploy.model.tensors import Steps
+from edgedeploy.model.tensors import Steps, TensorSpec
 
 # Operators with weights that stay integers: the places of data, weights and bias among their inputs.
 _WEIGHTED = {
@@ -41,19 +43,12 @@ _OF_INTEGERS = ("BITCAST", "CAST")
 
 @dataclass(frozen=True)
 class Quantisation:
-    """The quantisation of a tensor.
+    """The quantisation of a tensor."""
 
-    Attributes:
-        scale: float32, one or one for each place on an axis.
-        zero_point: int32, of the same shape.
-        axis: that axis; -1 without one.
-        dtype: of the integers; those of four bits are stored in int8.
-    """
-
-    scale: np.ndarray
-    zero_point: np.ndarray
-    axis: int
-    dtype: str
+    scale: np.ndarray  # float32, one or one for each place on an axis
+    zero_point: np.ndarray  # int32, of the same shape
+    axis: int  # that axis; -1 without one
+    dtype: str  # of the integers; those of four bits are stored in int8
 
     @classmethod
     def of(cls, tensor: Any) -> Quantisation | None:
@@ -101,6 +96,21 @@ class Quantisation:
     @cached_property
     def _constants(self) -> tuple[Any, Any]:
         return constant(self.scale), constant(self.zero_point)
+
+
+def quantisations_of(content: bytes) -> dict[str, Quantisation]:
+    """The quantisation of each quantised tensor of a file, by name."""
+    graph = Model.GetRootAs(content, 0).Subgraphs(0)
+    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
+    return {name_of(tensor): found for tensor in tensors if (found := Quantisation.of(tensor)) is not None}
+
+
+def with_steps(specs: Sequence[TensorSpec], quantisations: Mapping[str, Quantisation]) -> list[TensorSpec]:
+    """Inputs or outputs, with the steps of quantised ones."""
+    found = [(spec, quantisations.get(spec.name)) for spec in specs]
+    return [
+        spec.model_copy(update={"steps": own.steps}) if own and own.dtype == spec.dtype else spec for spec, own in found
+    ]
 
 
 class QuantisedConverter(OperatorConverter):
@@ -169,8 +179,6 @@ class QuantisedConverter(OperatorConverter):
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
         """The result of an operator, with each quantised output in its integers and back."""
-        from tflite import TensorType
-
         places = [int(place) for place in self._indices_or_empty(op.OutputsAsNumpy())]
         ways = [Quantisation.of(self.subgraph.Tensors(place)) for place in places]
         if not any(ways):
@@ -220,8 +228,6 @@ class QuantisedConverter(OperatorConverter):
 
     def _stored(self, place: int) -> np.ndarray:
         """The integers in the file; two of four bits share a byte, the first in its lower half."""
-        from tflite import TensorType
-
         wrapper = self._plain(place)
         if wrapper.tensor.Type() != TensorType.INT4:
             return np.asarray(super().get_tensor_value(wrapper))
@@ -242,8 +248,6 @@ class _AsFloat:
         return getattr(self._tensor, name)
 
     def Type(self) -> int:  # noqa: N802
-        from tflite import TensorType
-
         return int(TensorType.FLOAT32)
 
     def Quantization(self) -> None:  # noqa: N802
@@ -252,7 +256,5 @@ class _AsFloat:
 
 def _integers(kind: int) -> str | None:
     """The dtype that stores the integers of a quantised tensor, by the schema's number of its type."""
-    from tflite import TensorType
-
     dtypes = {TensorType.INT4: "int8", TensorType.INT8: "int8", TensorType.INT16: "int16", TensorType.UINT8: "uint8"}
     return dtypes.get(kind)

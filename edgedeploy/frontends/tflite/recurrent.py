@@ -8,9 +8,11 @@ are not carried over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import tflite
 from tvm import relax
 
 from edgedeploy.compile.ir.expressions import shape_of
@@ -24,8 +26,8 @@ _DATA, _STATE, _BIASES = (0, 3, 1, 2), (4, 7, 5, 6), (11, 14, 12, 13)
 _PEEPHOLES = (8, 10, 9)  # input, output, forget
 _PROJECTION = (15, 16)
 _OF_ONE_DIRECTION = 17
-_NORMALISATION = slice(20, 24)  # of an operator of one direction
-_AUXILIARY = slice(39, 48)  # of an operator of two directions
+# Places behind the data, of an operator of one direction and of one of two.
+_NORMALISATION, _AUXILIARY = slice(19, 23), slice(38, 47)
 
 _ACTIVATIONS = {
     "TANH": Activation(name="tanh"),
@@ -34,27 +36,15 @@ _ACTIVATIONS = {
 }
 
 
-def _in_one_direction(converter: Any, op: Any) -> Any:
-    from tflite import UnidirectionalSequenceLSTMOptions
-
-    options = converter._get_builtin_options(op, UnidirectionalSequenceLSTMOptions)
-    tensors = converter.get_input_tensors(op)
-    if any(_is_there(each) for each in tensors[_NORMALISATION]):
-        raise ModelError("an LSTM normalises its gates", why="no translation of that is known")
-    every = _computed(converter, tensors[0], [tensors[1 : 1 + _OF_ONE_DIRECTION]], options)
-    return _in_order(converter, every, options)
-
-
-def _in_both(converter: Any, op: Any) -> Any:
-    from tflite import BidirectionalSequenceLSTMOptions
-
-    options = converter._get_builtin_options(op, BidirectionalSequenceLSTMOptions)
-    tensors = converter.get_input_tensors(op)
-    if any(_is_there(each) for each in tensors[_AUXILIARY]):
-        raise ModelError("an LSTM has an auxiliary input", why="no translation of that is known")
-    first, second = 1 + _OF_ONE_DIRECTION, 1 + 2 * _OF_ONE_DIRECTION
-    every = _computed(converter, tensors[0], [tensors[1:first], tensors[first:second]], options)
-    if options.MergeOutputs():
+def _lstm(options_name: str, directions: int, refused: slice, what: str, converter: Any, op: Any) -> Any:
+    """An LSTM in some directions; `refused` are places of inputs that it must not have, which would be for `what`."""
+    options = converter._get_builtin_options(op, getattr(tflite, options_name))
+    data, *tensors = converter.get_input_tensors(op)
+    if any(_is_there(each) for each in tensors[refused]):
+        raise ModelError(f"an LSTM {what}", why="no translation of that is known")
+    firsts = range(0, directions * _OF_ONE_DIRECTION, _OF_ONE_DIRECTION)
+    every = _computed(converter, data, [tensors[first : first + _OF_ONE_DIRECTION] for first in firsts], options)
+    if directions == 1 or options.MergeOutputs():
         return _in_order(converter, every, options)
     build = Builder(converter)
     parts = [build.strided_slice(every, axes=[1], begin=[place], end=[place + 1]) for place in (0, 1)]
@@ -159,6 +149,10 @@ def _values(converter: Any, tensor: Any) -> np.ndarray:
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "BIDIRECTIONAL_SEQUENCE_LSTM": _in_both,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _in_one_direction,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": partial(
+        _lstm, "BidirectionalSequenceLSTMOptions", 2, _AUXILIARY, "has an auxiliary input"
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": partial(
+        _lstm, "UnidirectionalSequenceLSTMOptions", 1, _NORMALISATION, "normalises its gates"
+    ),
 }

@@ -9,7 +9,6 @@ import numpy as np
 
 from edgedeploy.base.streams import without_messages
 from edgedeploy.frontends.tflite.mediapipe import OPERATORS, options_of
-from edgedeploy.model.network import Reference
 
 
 def name_of(tensor: Any) -> str:
@@ -27,28 +26,31 @@ def packed(model: Any) -> bytes:
     return bytes(builder.Output())
 
 
-def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
+def inferred(
+    content: bytes,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    tensors: Mapping[str, np.ndarray],
+    *,
+    delegates: bool = True,
+) -> dict[str, np.ndarray]:
     """One inference of a file by LiteRT: by XNNPACK's kernels, if it has them, or by LiteRT's own.
 
     `inputs` and `outputs` are their names, in the file's order.
     """
-
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        plain, custom, halves = _without_custom(content)
-        interpreter = _interpreter(plain, delegates=delegates)
-        given = interpreter.get_input_details()
-        for name, detail in zip(inputs, given, strict=False):
-            interpreter.set_tensor(detail["index"], tensors[name])
+    plain, custom, halves = _without_custom(content)
+    interpreter = _interpreter(plain, delegates=delegates)
+    given = interpreter.get_input_details()
+    for name, detail in zip(inputs, given, strict=False):
+        interpreter.set_tensor(detail["index"], tensors[name])
+    interpreter.invoke()
+    for step in custom:
+        arrays = [halves[place] if place in halves else interpreter.get_tensor(place) for place in step.inputs]
+        for place, made in zip(step.outputs, OPERATORS[step.name].compute(step.options, *arrays), strict=True):
+            interpreter.set_tensor(place, made)
         interpreter.invoke()
-        for step in custom:
-            arrays = [halves[place] if place in halves else interpreter.get_tensor(place) for place in step.inputs]
-            for place, made in zip(step.outputs, OPERATORS[step.name].compute(step.options, *arrays), strict=True):
-                interpreter.set_tensor(place, made)
-            interpreter.invoke()
-        details = zip(outputs, interpreter.get_output_details(), strict=False)
-        return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
-
-    return run
+    details = zip(outputs, interpreter.get_output_details(), strict=False)
+    return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
 
 
 class _Step(NamedTuple):

@@ -25,8 +25,7 @@ _DEFAULTS = {"detections_per_class": 100, "use_regular_nms": 0}
 class Cut:
     """A network in two parts: a file without the operator, whose outputs the tail reads, and the tail.
 
-    Attributes:
-        outputs: of the whole network.
+    `outputs` are those of the whole network.
     """
 
     head: bytes

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tflite
 from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
@@ -23,12 +24,6 @@ def _dequantize(converter: Any, op: Any) -> Any:
     expression = converter.get_tensor_expr(tensor)
     value = constant_value(expression)
     return relax.op.astype(expression, "float32") if value is None else constant(value.astype(np.float32))
-
-
-def _quantize(converter: Any, op: Any) -> Any:
-    """QUANTIZE of real numbers or of a quantised tensor: its output is quantised anyway."""
-    (tensor,) = converter.get_input_tensors(op)
-    return converter.get_tensor_expr(tensor)
 
 
 def _densify(converter: Any, op: Any) -> Any:
@@ -73,9 +68,7 @@ def _written_out(values: np.ndarray, shape: list[int], sparsity: Any) -> np.ndar
 
 def _entries_of(level: Any, before: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """A level's entries: their places in it, indices along its dimension, the entries before them, and its size."""
-    from tflite import DimensionType
-
-    if level.Format() == DimensionType.DENSE:
+    if level.Format() == tflite.DimensionType.DENSE:
         size = level.DenseSize()
         if not 0 < size * len(before) <= limit:
             raise ModelError("sparse weights are malformed", why=f"a level has {size} entries")
@@ -97,8 +90,6 @@ def _entries_of(level: Any, before: np.ndarray, limit: int) -> tuple[np.ndarray,
 
 def _vector(table: Any, kind: int) -> np.ndarray:
     """The integers of one of the schema's `SparseIndexVector`s."""
-    import tflite
-
     kinds = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
     if table is None or kind not in kinds:
         raise ModelError("sparse weights are malformed", why="a level has no indices")
@@ -118,9 +109,7 @@ def _prelu(converter: Any, op: Any) -> Any:
 
 def _gather(converter: Any, op: Any) -> Any:
     """GATHER; with batch dimensions each part of the data is read by its own indices."""
-    from tflite import GatherOptions
-
-    options = converter._get_builtin_options(op, GatherOptions)
+    options = converter._get_builtin_options(op, tflite.GatherOptions)
     tensors = converter.get_input_tensors(op)
     indices = converter.get_tensor_expr(tensors[1])
     batch = options.BatchDims() % max(len(shape_of(indices)), 1)
@@ -145,10 +134,7 @@ def _fully_connected(converter: Any, op: Any) -> Any:
     Unless the operator keeps the axes of its input, its values form rows of the weights' length, and the result is a
     matrix. Quantised weights are seen as floats.
     """
-    from tflite.FullyConnectedOptions import FullyConnectedOptions
-
-    options = FullyConnectedOptions()
-    options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+    options = converter._get_builtin_options(op, tflite.FullyConnectedOptions)
     given = [tensor for tensor in converter.get_input_tensors(op) if tensor.tensor_idx != -1]
     data, weights, *bias = (converter.get_tensor_expr(tensor) for tensor in given)
     build = Builder(converter)
@@ -166,5 +152,6 @@ TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "FULLY_CONNECTED": _fully_connected,
     "GATHER": _gather,
     "PRELU": _prelu,
-    "QUANTIZE": _quantize,
+    # Its output is quantised anyway.
+    "QUANTIZE": lambda converter, op: converter.get_tensor_expr(*converter.get_input_tensors(op)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,25 +128,21 @@ def _parts(build: Builder, matrix: Any) -> tuple[Any, Any]:
     return linear, build.strided_slice(flat, axes=[0, 1], begin=[0, 3], end=[2, 4])
 
 
-def _custom(translate: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def _custom(translate: Callable[..., Any], converter: Any, op: Any) -> Any:
     """A custom operator of the known version."""
-
-    def translated(converter: Any, op: Any) -> Any:
-        version = converter.model.OperatorCodes(op.OpcodeIndex()).Version()
-        known = OPERATORS[converter.get_op_code_str(op)]
-        if version != known.version:
-            raise ModelError(f"version {version} of it is not supported", why=f"version {known.version} is")
-        tensors = [converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op)]
-        return translate(converter, options_of(op.CustomOptionsAsNumpy()), *tensors)
-
-    return translated
+    version = converter.model.OperatorCodes(op.OpcodeIndex()).Version()
+    known = OPERATORS[converter.get_op_code_str(op)]
+    if version != known.version:
+        raise ModelError(f"version {version} of it is not supported", why=f"version {known.version} is")
+    tensors = [converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op)]
+    return translate(converter, options_of(op.CustomOptionsAsNumpy()), *tensors)
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Convolution2DTransposeBias": _custom(_transpose_conv_bias),
-    "Landmarks2TransformMatrix": _custom(_transform_matrix),
-    "MaxPoolingWithArgmax2D": _custom(_max_pool_argmax),
-    "MaxUnpooling2D": _custom(_max_unpooling),
-    "TransformLandmarks": _custom(_transform_landmarks),
-    "TransformTensorBilinear": _custom(_transform_tensor),
+    "Convolution2DTransposeBias": partial(_custom, _transpose_conv_bias),
+    "Landmarks2TransformMatrix": partial(_custom, _transform_matrix),
+    "MaxPoolingWithArgmax2D": partial(_custom, _max_pool_argmax),
+    "MaxUnpooling2D": partial(_custom, _max_unpooling),
+    "TransformLandmarks": partial(_custom, _transform_landmarks),
+    "TransformTensorBilinear": partial(_custom, _transform_tensor),
 }
