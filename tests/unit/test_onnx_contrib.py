@@ -18,7 +18,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.folding import folded
 from edgedeploy.frontends.onnx.fused import plain_attention
-from edgedeploy.frontends.onnx.nodes import body_of
+from edgedeploy.frontends.onnx.nodes import part_of
 from edgedeploy.model.onnxruntime_session import cpu_session
 
 RANDOM = np.random.default_rng(11)
@@ -108,9 +108,9 @@ def test_attention_waits_until_the_type_of_its_mask_is_known() -> None:
     node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"])
     shapes = {name: (TensorProto.FLOAT, [1, 2, 4, 8]) for name in ("q", "k", "v")}
     writers = {"Attention": plain_attention}
-    assert body_of(node, shapes, writers) is None
-    body = body_of(node, {**shapes, "mask": (TensorProto.FLOAT, [4, 4])}, writers)
-    assert "Softmax" in [each.op_type for each in body.node]
+    assert part_of(node, 0, shapes, writers) is None
+    nodes, _ = part_of(node, 0, {**shapes, "mask": (TensorProto.FLOAT, [4, 4])}, writers)
+    assert "Softmax" in [each.op_type for each in nodes]
 
 
 @pytest.mark.compiles

@@ -99,6 +99,14 @@ def test_outputs_are_those_of_the_network_for_that_length_and_then_zeros(length:
         assert abs(runs(model, x=given)[:, :steps] - wanted).max() > 1e-2, "the length decides"
 
 
+def test_an_output_may_be_the_input_of_a_layer_that_pads() -> None:
+    model, given = recogniser(), image(LONGEST)
+    model.graph.output.append(helper.make_tensor_value_info("h0", TensorProto.FLOAT, None))
+    wanted = runs(model, x=given[..., :19])
+    found = runs(with_length(of_longest(model), "x", 3), x=given, x_length=np.array([19]))
+    assert found[:, : wanted.shape[1]] == pytest.approx(wanted, abs=1e-6)
+
+
 @pytest.mark.compiles
 def test_one_package_runs_with_all_lengths(tmp_path: Path) -> None:
     model, file = recogniser(), tmp_path / "recogniser.onnx"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, HEAD_BYTES, Converted, ImportOptions, Shapes
 from edgedeploy.frontends.onnx.inputs import fix_shapes, fixed_values, own_sizes, with_values
-from edgedeploy.frontends.onnx.nodes import Part, attributes_of, copy_of, opset_of, rewrite
+from edgedeploy.frontends.onnx.nodes import NodeBuilder, Writer, opset_of, part_of, rewrite
 from edgedeploy.model.heads import loaded
 from edgedeploy.model.metadata import kept
 from edgedeploy.model.network import Network
@@ -67,7 +68,7 @@ class Onnx(ConvertedFormat):
             model = with_values(fixed(path, model, shapes), values)
             return Converted(with_lengths(path, model, options.lengths), metadata=metadata)
         # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
-        stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString())) if values else None
+        stated = _runnable(deepcopy(model)) if values else None
         return Converted(fixed(path, model, shapes), () if values else loaded(metadata), values, stated, metadata)
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
@@ -105,7 +106,7 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
 def _runnable(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without anything that some programs cannot read; it is changed in place."""
     _keep_one_of_scales_and_sizes(model)
-    rewrite(model.graph, _time_first)
+    rewrite(model.graph, lambda node, number: part_of(node, number, {}, _RECURRENT))
     return model
 
 
@@ -196,28 +197,23 @@ def _keep_one_of_scales_and_sizes(model: onnx.ModelProto) -> None:
         node.input[1] = node.input[1] or empty
 
 
-_RECURRENT = {"LSTM", "GRU", "RNN"}
-_STATES = (5, 6)  # places of the initial states among their inputs
+_STATES = (5, 6)  # places of the initial states among the inputs of recurrent nodes
 
 
-def _time_first(node: onnx.NodeProto, number: int) -> Part | None:
-    """Writes recurrent nodes of `layout` 1, which onnxruntime 1.31 refuses, with `layout` 0 between transposes."""
-    if node.op_type not in _RECURRENT or not attributes_of(node).get("layout"):
+def _time_first(build: NodeBuilder) -> Sequence[str] | None:
+    """A recurrent node of `layout` 1, which onnxruntime 1.31 refuses, with `layout` 0 between transposes."""
+    if not build.attributes.pop("layout", 0):
         return None
-    inner, before, after = copy_of(node), [], []
-    del inner.attribute[:]
-    inner.attribute.extend(each for each in node.attribute if each.name != "layout")
-    prefix = next(filter(None, node.output), "")
-    for place, name in enumerate(node.input):
-        if name and (place == 0 or place in _STATES):
-            inner.input[place] = f"{prefix}/time_first/{place}"
-            before.append(helper.make_node("Transpose", [name], [inner.input[place]], perm=[1, 0, 2]))
-    for place, name in enumerate(node.output):
-        if name:
-            inner.output[place] = f"{name}/time_first"
-            perm = [1, 0, 2] if place else [2, 0, 1, 3]
-            after.append(helper.make_node("Transpose", [inner.output[place]], [name], perm=perm))
-    return [*before, inner, *after], []
+    inputs = [
+        build.add("Transpose", name, perm=[1, 0, 2]) if name and place in (0, *_STATES) else name
+        for place, name in enumerate(build.inputs)
+    ]
+    settings = {name: value for name, value in build.attributes.items() if value != []}
+    made = build.several(len(build.outputs), build.operator, *inputs, **settings)
+    return [build.add("Transpose", each, perm=[1, 0, 2] if place else [2, 0, 1, 3]) for place, each in enumerate(made)]
+
+
+_RECURRENT: dict[str, Writer] = dict.fromkeys(("LSTM", "GRU", "RNN"), _time_first)
 
 
 # Attributes that name a type: of Cast, of EyeLike and random numbers, of DequantizeLinear, of Attention, of norms.

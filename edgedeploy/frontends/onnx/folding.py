@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import graphlib
 import math
+from copy import deepcopy
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx.inlining import branches_of, functions_of, inlined, loops_of
+from edgedeploy.frontends.onnx.inlining import inlined, written_out
 from edgedeploy.frontends.onnx.nodes import ONNX_DOMAINS, Part, check_count, reads, replace_nodes, rewrite, title_of
 from edgedeploy.frontends.onnx.quantised import between_pairs
 from edgedeploy.frontends.onnx.values import DTYPES, KnownValues
@@ -23,15 +24,12 @@ _MOST_ROUNDS = 256
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model that computes the same, with constants for everything that inputs do not change.
+    """A model of fixed shapes that computes the same, with constants for everything that inputs do not change.
 
     A model's own functions are inlined first, and sparse weights and `Constant` nodes become plain weights. Each round
     then computes constants, which decide about the next rewrites: ONNX's functions, loops and branches, in any order.
     Moving operators get their pairs last, when scales are weights and nodes are in order. Nodes come in topological
-    order, each with a name; unused ones are removed.
-
-    Args:
-        model: with inputs of fixed shapes; it may be changed in place.
+    order, each with a name; unused ones are removed. The model may be changed in place.
     """
     model = inlined(model)
     graph = model.graph
@@ -48,7 +46,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
         known = KnownValues(model, budget)
         known.fold()
         budget -= known.spent
-        if not rewrite(graph, functions_of(model, known.shapes), loops_of(model, known.shapes), branches_of(graph)):
+        if not rewrite(graph, written_out(model, known.shapes)):
             break
         _sort(graph)
     _drop_unused(graph)
@@ -124,8 +122,7 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
         if attribute.name == "value":
-            tensor = onnx.TensorProto()
-            tensor.CopyFrom(value)
+            tensor = deepcopy(value)
             tensor.name = name
             _check_weight(tensor)
             return tensor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from onnx import TensorProto
@@ -162,26 +163,20 @@ def _fast_gelu(build: NodeBuilder) -> Sequence[str] | None:
     return [build.add("Mul", half, build.add("Add", curve, build.weight(1, first)))]
 
 
-def _skip_normalisation(operator: str, beta: int | None) -> Writer:
+def _skip_normalisation(operator: str, beta: int | None, build: NodeBuilder) -> Sequence[str] | None:
     """A sum, perhaps with a bias, that an operator normalises; the sum is the fourth output.
 
-    Args:
-        operator: the normalisation.
-        beta: the place of its shift among the inputs, which the bias follows; None without one.
+    `beta` is the place of the shift among the inputs, which the bias follows; None without one.
     """
-
-    def write(build: NodeBuilder) -> Sequence[str] | None:
-        if build.wants(1) or build.wants(2):  # mean and deviation, of training
-            return None
-        total = build.add("Add", *build.inputs[:2])
-        bias = build.optional(3 if beta is None else beta + 1)
-        total = build.add("Add", total, bias) if bias else total
-        shift = [build.optional(beta)] if beta is not None and build.optional(beta) else []
-        epsilon = build.attributes.get("epsilon", 1e-12)
-        made = build.add(operator, total, build.inputs[2], *shift, axis=-1, epsilon=epsilon)
-        return [made, "", "", total]
-
-    return write
+    if build.wants(1) or build.wants(2):  # mean and deviation, of training
+        return None
+    total = build.add("Add", *build.inputs[:2])
+    bias = build.optional(3 if beta is None else beta + 1)
+    total = build.add("Add", total, bias) if bias else total
+    shift = [build.optional(beta)] if beta is not None and build.optional(beta) else []
+    epsilon = build.attributes.get("epsilon", 1e-12)
+    made = build.add(operator, total, build.inputs[2], *shift, axis=-1, epsilon=epsilon)
+    return [made, "", "", total]
 
 
 def _packed_product(build: NodeBuilder) -> Sequence[str] | None:
@@ -195,7 +190,7 @@ def _packed_product(build: NodeBuilder) -> Sequence[str] | None:
     blocks = math.ceil(inputs / block)
     values = _unpacked(build, build.inputs[1], bits, [outputs, blocks, block])
     values = build.add("Sub", values, _zero_points(build, bits, outputs, blocks))
-    values = build.add("Mul", values, _shaped(build, build.inputs[2], [outputs, blocks, 1]))
+    values = build.add("Mul", values, build.reshape(build.cast(build.inputs[2]), [outputs, blocks, 1]))
     rows = build.reshape(values, [outputs, blocks * block])
     rows = build.add("Slice", rows, build.weight([0]), build.weight([inputs]), build.weight([1]))
     matrix = build.add("Cast", build.add("Transpose", rows, perm=[1, 0]), to=build.type(build.inputs[0]))
@@ -209,7 +204,7 @@ def _zero_points(build: NodeBuilder, bits: int, outputs: int, blocks: int) -> st
     if not zeros:
         return build.weight(2 ** (bits - 1), dtype="float32")
     if build.type(zeros) != TensorProto.UINT8:
-        return _shaped(build, zeros, shape)
+        return build.reshape(build.cast(zeros), shape)
     whole = math.ceil(blocks * bits / 8) * 8 // bits
     found = _unpacked(build, zeros, bits, [outputs, whole])
     found = build.add("Slice", found, build.weight([0]), build.weight([blocks]), build.weight([1]))
@@ -219,18 +214,10 @@ def _zero_points(build: NodeBuilder, bits: int, outputs: int, blocks: int) -> st
 def _unpacked(build: NodeBuilder, packed: str, bits: int, shape: Sequence[int]) -> str:
     """The integers in packed bytes, lowest bits first, as float32 in a shape."""
     count = 8 // bits
-    data = _shaped(build, packed, [*shape[:-1], math.ceil(shape[-1] / count), 1])
-    left = [data]
-    for _ in range(1, count):
-        shifted = build.add("Mul", left[-1], build.weight(2.0**-bits, dtype="float32"))
-        left.append(build.add("Floor", shifted))
-    above = [build.add("Mul", each, build.weight(2.0**bits, dtype="float32")) for each in left[1:]]
-    parts = [build.add("Sub", each, more) for each, more in zip(left, above, strict=False)] + left[-1:]
-    return build.reshape(build.add("Concat", *parts, axis=-1), shape)
-
-
-def _shaped(build: NodeBuilder, value: str, shape: Sequence[int]) -> str:
-    return build.reshape(build.cast(value), shape)
+    data = build.reshape(build.cast(packed), [*shape[:-1], math.ceil(shape[-1] / count), 1])
+    steps = build.weight(2.0 ** (-bits * np.arange(count)), dtype="float32")
+    shifted = build.add("Floor", build.add("Mul", data, steps))
+    return build.reshape(build.add("Mod", shifted, build.weight(2.0**bits, dtype="float32"), fmod=1), shape)
 
 
 CONTRIB: dict[str, Writer] = {
@@ -241,7 +228,7 @@ CONTRIB: dict[str, Writer] = {
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
     "MatMulNBits": _packed_product,
-    "SkipLayerNormalization": _skip_normalisation("LayerNormalization", 3),
-    "SkipSimplifiedLayerNormalization": _skip_normalisation("SimplifiedLayerNormalization", None),
+    "SkipLayerNormalization": partial(_skip_normalisation, "LayerNormalization", 3),
+    "SkipSimplifiedLayerNormalization": partial(_skip_normalisation, "SimplifiedLayerNormalization", None),
     "TransposeMatMul": _fused_matmul,
 }

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 
-import numpy as np
 import onnx
 import onnx.compose
 import onnx.inliner
@@ -19,16 +19,15 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx.fused import CONTRIB, DOMAIN, plain_attention
 from edgedeploy.frontends.onnx.nodes import (
     ONNX_DOMAINS,
+    NodeBuilder,
     Part,
     Rule,
     Shapes,
     Writer,
-    attributes_of,
-    body_of,
     check_count,
-    copy_of,
     every_node,
     opset_of,
+    part_of,
     title_of,
 )
 from edgedeploy.frontends.onnx.quantised import QUANTISED, QUANTISED_CONTRIB
@@ -76,29 +75,30 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.inliner.inline_local_functions(model)
 
 
-def functions_of(model: onnx.ModelProto, shapes: Shapes) -> Rule:
-    """Writes out each operator that needs its function and whose inputs are known."""
+def written_out(model: onnx.ModelProto, shapes: Shapes) -> Rule:
+    """Writes out each function whose inputs are known, and each loop and branch that constants decide."""
+    constants, opset = {weight.name: weight for weight in model.graph.initializer}, opset_of(model)
+    decided: dict[str, Writer] = {
+        "If": lambda build: _branch(build, constants),
+        "Loop": lambda build: _loop(build, constants, opset),
+        "Scan": lambda build: _scan(build, opset),
+    }
+    writers = {**_WRITERS, **{domain: {**_WRITERS[domain], **decided} for domain in ONNX_DOMAINS}}
 
     def rule(node: onnx.NodeProto, number: int) -> Part | None:
+        part = part_of(node, number, shapes, writers.get(node.domain, {}))
         needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
-        body = body_of(node, shapes, _WRITERS.get(node.domain, {}))
-        if body is None and needed and node.domain in ONNX_DOMAINS:
-            body = _function(model, node, shapes)
-        if body is None:
-            return None
-        prefix = f"{title_of(node)}/{number}/"
-        body = onnx.compose.add_prefix_graph(body, prefix, rename_inputs=False, rename_outputs=False)
-        return list(body.node), list(body.initializer)
+        return _function(model, node, number, shapes) if not part and needed and node.domain in ONNX_DOMAINS else part
 
     return rule
 
 
-def _function(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.GraphProto | None:
+def _function(model: onnx.ModelProto, node: onnx.NodeProto, number: int, shapes: Shapes) -> Part | None:
     """ONNX's function of an operator, with the node's inputs and outputs; None if it is not known."""
     names = dict.fromkeys(filter(None, node.input))
     if not names.keys() <= shapes.keys():
         return None
-    full, stated = copy_of(node), {attribute.name for attribute in node.attribute}
+    full, stated = deepcopy(node), {attribute.name for attribute in node.attribute}
     for attribute, definition in onnx.defs.get_schema(node.op_type, opset_of(model), "").attributes.items():
         if attribute not in stated and definition.default_value.name:  # a function's body may refer to it
             full.attribute.append(definition.default_value)
@@ -113,160 +113,101 @@ def _function(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> o
     )
     key = (node.domain, node.op_type)
     body = onnx.inliner.inline_selected_functions(part, [key], inline_schema_functions=True).graph
-    return None if any((inner.domain, inner.op_type) == key for inner in body.node) else body
+    if any((inner.domain, inner.op_type) == key for inner in body.node):
+        return None
+    prefix = f"{title_of(node)}/{number}/"
+    body = onnx.compose.add_prefix_graph(body, prefix, rename_inputs=False, rename_outputs=False)
+    return list(body.node), list(body.initializer)
 
 
-def branches_of(graph: onnx.GraphProto) -> Rule:
-    """Replaces each `If` whose condition is a constant by the branch that it takes."""
-    constants = {weight.name: weight for weight in graph.initializer}
-
-    def rule(node: onnx.NodeProto, number: int) -> Part | None:
-        if node.op_type != "If" or not node.input or node.input[0] not in constants:
-            return None
-        wanted = "then_branch" if numpy_helper.to_array(constants[node.input[0]]).any() else "else_branch"
-        branch = attributes_of(node).get(wanted)
-        if branch is None or len(branch.output) != len(node.output):
-            raise ModelError(f"node {title_of(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
-        body = onnx.compose.add_prefix_graph(branch, f"{title_of(node)}/{number}/", rename_edges=True)
-        names = zip(body.output, node.output, strict=True)
-        copies = [helper.make_node("Identity", [inside.name], [outside]) for inside, outside in names]
-        return [*body.node, *copies], list(body.initializer)
-
-    return rule
+def _branch(build: NodeBuilder, constants: Mapping[str, onnx.TensorProto]) -> Sequence[str] | None:
+    """The branch that an If with a constant condition takes."""
+    if build.optional(0) not in constants:
+        return None
+    wanted = "then_branch" if numpy_helper.to_array(constants[build.inputs[0]]).any() else "else_branch"
+    branch = build.attributes.get(wanted)
+    if branch is None or len(branch.output) != len(build.outputs):
+        raise ModelError(f"node {build.title!r} is malformed", why=f"operator If needs a fitting {wanted}")
+    return [build.add("Identity", name) for name in build.inline(branch)]
 
 
-def loops_of(model: onnx.ModelProto, shapes: Shapes) -> Rule:
-    """Writes out each `Loop` of a constant number of turns and each `Scan` of opset 9 and later."""
-    constants = {weight.name: weight for weight in model.graph.initializer}
+def _loop(build: NodeBuilder, constants: Mapping[str, onnx.TensorProto], opset: int) -> Sequence[str] | None:
+    """A Loop whose number of turns is a constant and whose condition holds in all of them."""
+    body, count, condition = build.attributes["body"], build.inputs[0], build.optional(1)
+    if count not in constants or (condition and condition not in constants) or not _goes_on(body):
+        return None
+    turns = int(numpy_helper.to_array(constants[count]).item())
+    if condition and not numpy_helper.to_array(constants[condition]).item():
+        turns = 0
+    holds = build.weight(True, dtype="bool")
 
-    def rule(node: onnx.NodeProto, number: int) -> Part | None:
-        if node.domain not in ONNX_DOMAINS or node.op_type not in ("Loop", "Scan"):
-            return None
-        loop = _Unrolled(model, node)
-        done = loop.loop(node, constants) if node.op_type == "Loop" else loop.scan(node, shapes)
-        return (loop.nodes, loop.weights) if done else None
+    def inputs(number: int, states: Sequence[str]) -> list[str]:
+        return [build.weight(number), holds, *states]
 
-    return rule
+    zeros = [0] * len(body.output)
+    return _unrolled(build, opset, turns, build.inputs[2:], inputs, zeros, zeros, skipped=1)
 
 
-class _Unrolled:
-    """The nodes and weights that replace a loop; `loop` and `scan` return whether they could write it out."""
+def _scan(build: NodeBuilder, opset: int) -> Sequence[str] | None:
+    """A Scan as opset 9 defines it."""
+    settings = build.attributes
+    count = int(settings["num_scan_inputs"])
+    if opset < 9:
+        return None
+    states, scanned = build.inputs[: len(build.inputs) - count], build.inputs[len(build.inputs) - count :]
+    axes = settings.get("scan_input_axes", [0] * count)
+    backwards = settings.get("scan_input_directions", [0] * count)
+    lengths = {build.shape(name)[axis] for name, axis in zip(scanned, axes, strict=True)}
+    if len(lengths) != 1:
+        raise ModelError(f"node {build.title!r} is malformed", why=f"it scans axes of {sorted(lengths)}")
+    (turns,) = lengths
 
-    def __init__(self, model: onnx.ModelProto, node: onnx.NodeProto) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self._name, self._outputs, self._opset = title_of(node), list(node.output), opset_of(model)
-
-    def loop(self, node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
-        """A Loop whose number of turns is a constant and whose condition holds in all of them."""
-        body = attributes_of(node)["body"]
-        count, condition = node.input[0], node.input[1] if len(node.input) > 1 else ""
-        if count not in constants or (condition and condition not in constants) or not _goes_on(body):
-            return False
-        turns = int(numpy_helper.to_array(constants[count]).item())
-        if condition and not numpy_helper.to_array(constants[condition]).item():
-            turns = 0
-        holds = self._weight(np.array(True))
-
-        def inputs(number: int, states: list[str]) -> list[str]:
-            return [self._weight(np.array(number, np.int64)), holds, *states]
-
-        outputs = len(body.output)
-        return self._unroll(body, turns, list(node.input[2:]), inputs, [0] * outputs, [0] * outputs, skipped=1)
-
-    def scan(self, node: onnx.NodeProto, shapes: Shapes) -> bool:
-        """A Scan as opset 9 defines it."""
-        settings = attributes_of(node)
-        body, count = settings["body"], int(settings["num_scan_inputs"])
-        states, scanned = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
-        if self._opset < 9 or not set(scanned) <= shapes.keys():
-            return False
-        axes = settings.get("scan_input_axes", [0] * count)
-        backwards = settings.get("scan_input_directions", [0] * count)
-        lengths = {shapes[name][1][axis] for name, axis in zip(scanned, axes, strict=True)}
-        if len(lengths) != 1:
-            raise ModelError(f"node {self._name!r} is malformed", why=f"it scans axes of {sorted(lengths)}")
-        (turns,) = lengths
-
-        def inputs(number: int, states: list[str]) -> list[str]:
-            rows = []
-            for name, axis, backward in zip(scanned, axes, backwards, strict=True):
-                index = self._weight(np.array(turns - 1 - number if backward else number, np.int64))
-                rows.append(self._node("Gather", [name, index], f"{self._name}/{name}/{axis}/{number}", axis=axis))
-            return [*states, *rows]
-
-        first = [0] * len(body.output)
-        along, turned = (settings.get(f"scan_output_{name}", first) for name in ("axes", "directions"))
-        return self._unroll(body, turns, states, inputs, along, turned)
-
-    def _unroll(
-        self,
-        body: onnx.GraphProto,
-        turns: int,
-        states: list[str],
-        inputs: Callable[[int, list[str]], list[str]],
-        axes: list[int],
-        backwards: list[int],
-        skipped: int = 0,
-    ) -> bool:
-        """Write out all turns.
-
-        Args:
-            inputs: the body's inputs in a turn, by its number and the states before it.
-            axes, backwards: of the outputs that collect a value of each turn.
-            skipped: how many outputs of the body come before the states.
-        """
-        collected: list[list[str]] = [[] for _ in body.output[skipped + len(states) :]]
-        if collected and turns < 1:
-            return False
-        if turns > _MOST_TURNS:
-            raise ModelError(f"node {self._name!r} has {turns} turns", why=f"at most {_MOST_TURNS} are written out")
-        for number in range(turns):
-            results = self._turn(body, number, inputs(number, states))[skipped:]
-            states = results[: len(states)]
-            for values, value in zip(collected, results[len(states) :], strict=True):
-                values.append(value)
-        for value, name in zip(states, self._outputs, strict=False):
-            if name:
-                self._node("Identity", [value], name)
-        rows = zip(collected, self._outputs[len(states) :], axes, backwards, strict=False)
-        for values, name, axis, backward in rows:
-            if name:
-                self._stack(values[::-1] if backward else values, name, axis)
-        return True
-
-    def _turn(self, body: onnx.GraphProto, number: int, given: list[str]) -> list[str]:
-        """The names of the body's outputs in a turn in which these are its inputs."""
-        check_count(len(self.nodes) + len(body.node))
-        inner = onnx.compose.add_prefix_graph(body, f"{self._name}/turn{number}/")
-        if len(inner.input) != len(given):
-            raise ModelError(f"node {self._name!r} is malformed", why="its body has another number of inputs")
-        for value, name in zip(inner.input, given, strict=True):
-            self._node("Identity", [name], value.name)
-        self.nodes.extend(inner.node)
-        self.weights.extend(inner.initializer)
-        return [value.name for value in inner.output]
-
-    def _stack(self, values: list[str], output: str, axis: int) -> None:
-        """The values of all turns along a new axis."""
+    def inputs(number: int, states: Sequence[str]) -> list[str]:
         rows = []
-        for number, value in enumerate(values):
-            row = f"{output}/row{number}"
-            if self._opset < 13:
-                self.nodes.append(helper.make_node("Unsqueeze", [value], [row], axes=[axis]))
-            else:
-                self._node("Unsqueeze", [value, self._weight(np.array([axis], np.int64))], row)
-            rows.append(row)
-        self._node("Concat", rows, output, axis=axis)
+        for name, axis, backward in zip(scanned, axes, backwards, strict=True):
+            index = build.weight(turns - 1 - number if backward else number)
+            rows.append(build.add("Gather", name, index, axis=axis))
+        return [*states, *rows]
 
-    def _weight(self, array: np.ndarray) -> str:
-        name = f"{self._name}/constant{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(array, name))
-        return name
+    zeros = [0] * len(settings["body"].output)
+    along, turned = (settings.get(f"scan_output_{name}", zeros) for name in ("axes", "directions"))
+    return _unrolled(build, opset, turns, states, inputs, along, turned)
 
-    def _node(self, operator: str, inputs: list[str], output: str, **attributes: int) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=f"{output}/{operator}", **attributes))
-        return output
+
+def _unrolled(
+    build: NodeBuilder,
+    opset: int,
+    turns: int,
+    states: Sequence[str],
+    inputs: Callable[[int, Sequence[str]], Sequence[str]],
+    axes: Sequence[int],
+    backwards: Sequence[int],
+    skipped: int = 0,
+) -> Sequence[str] | None:
+    """All turns of a loop; None if there are none and it collects values.
+
+    Args:
+        inputs: the body's inputs in a turn, by its number and the states before it.
+        axes, backwards: of the outputs that collect a value of each turn.
+        skipped: how many outputs of the body come before the states.
+    """
+    body = build.attributes["body"]
+    collected: list[list[str]] = [[] for _ in body.output[skipped + len(states) :]]
+    if collected and turns < 1:
+        return None
+    if turns > _MOST_TURNS:
+        raise ModelError(f"node {build.title!r} has {turns} turns", why=f"at most {_MOST_TURNS} are written out")
+    for number in range(turns):
+        results = build.inline(body, inputs(number, states), f"turn{number}/")[skipped:]
+        states = results[: len(states)]
+        for values, value in zip(collected, results[len(states) :], strict=True):
+            values.append(value)
+    made = [build.add("Identity", value) for value in states]
+    for values, axis, backward in zip(collected, axes, backwards, strict=False):
+        as_input, as_attribute = ([build.weight([axis])], {}) if opset >= 13 else ([], {"axes": [axis]})
+        rows = [build.add("Unsqueeze", value, *as_input, **as_attribute) for value in values]
+        made.append(build.add("Concat", *(rows[::-1] if backward else rows), axis=axis))
+    return made
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

@@ -12,10 +12,8 @@ from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import Converted, Shapes, Values, check_given_shapes
+from edgedeploy.frontends.format import MOST_ELEMENTS, Converted, Shapes, Values, check_given_shapes
 from edgedeploy.frontends.onnx.nodes import attributes_of, every_node, reads
-
-_LARGEST = 2**31 - 1  # of a dimension, and of a tensor's values
 
 # The input of each operator that states the shape of its result.
 _SHAPES = {"Reshape": 1, "Resize": 3}
@@ -38,11 +36,10 @@ def fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
         stated = _stated(value)
-        empty = (
-            whole and all(dimension.HasField("dim_value") for dimension in dimensions) and min(stated, default=1) == 0
-        )
+        known = all(dimension.HasField("dim_value") for dimension in dimensions)
+        empty = whole and known and min(stated, default=1) == 0
         shape = stated if empty and value.name not in shapes else _shape_of(path, value, shapes.get(value.name))
-        if math.prod(shape) > _LARGEST:
+        if math.prod(shape) > MOST_ELEMENTS:
             sizes = ",".join(map(str, shape))
             raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
         del dimensions[:]
@@ -118,14 +115,11 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
 
 
 def _change_batch(graph: onnx.GraphProto, before: int, after: int) -> None:
-    """Write another batch into the constants that state shapes; the graph is changed in place.
+    """Write the inputs' batch `after` into constants that state shapes for `before`; the graph is changed in place.
 
     An exporter writes the batch into constants, such as the `[1, 1001]` of a Reshape. Only shapes of values that depend
     on the inputs change, and only their first dimension. The caller checks whether that was the batch: `[12, 197, 64]`
     may be heads of attention, or images.
-
-    Args:
-        graph: a network written for the batch `before`, whose inputs have the batch `after`.
     """
     constants = {weight.name: weight for weight in graph.initializer}
     for node in graph.node:
@@ -162,10 +156,7 @@ def _with_batch(shape: Sequence[int], before: int, after: int) -> list[int]:
 def fixed_values(path: Path, graph: onnx.GraphProto, values: Values, shapes: Shapes) -> dict[str, np.ndarray]:
     """The values that a graph's inputs always have, as arrays of their dtypes and shapes.
 
-    Args:
-        path: of the graph's file, for messages.
-        values: for each input, one number, or as many as the input holds.
-        shapes: as the user gives them.
+    For each input, one number is given, or as many as the input holds.
     """
     inputs = {value.name: value for value in graph.input}
     for name in values:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import length_name
 from edgedeploy.frontends.onnx.folding import folded
-from edgedeploy.frontends.onnx.nodes import attributes_of, copy_of, replace_nodes, title_of
+from edgedeploy.frontends.onnx.nodes import attributes_of, replace_nodes, title_of
 from edgedeploy.frontends.onnx.values import KnownValues
 
 # Softmax makes 0 of it. Minus infinity would be NaN times 0, as where nothing is beyond the end.
@@ -52,19 +53,15 @@ def with_length(model: onnx.ModelProto, name: str, axis: int) -> onnx.ModelProto
     """The model with one more input, int64 of shape 1, called `length_name(name)`: the length of an axis.
 
     Outputs are 0 beyond their end. A length of 0 counts as 1; with an invalid length, nothing counts. Values beyond the
-    end of the input are multiplied by 0: they and all that follows from them must be finite.
-
-    Args:
-        model: its inputs have fixed shapes; it may be changed in place.
-        name: the input with that axis, which has its longest shape.
-        axis: counted from 0.
+    end of the input are multiplied by 0: they and all that follows from them must be finite. Inputs have fixed shapes,
+    that one its longest. The model may be changed in place.
     """
     model = folded(model)
     graph = model.graph
     walk = _Walk(model, length_name(name))
     walk.axes[name] = {axis: tuple(max(1, each) for each in range(walk.shapes[name][axis] + 1))}
     for node in graph.node:
-        walk.visit(copy_of(node))
+        walk.visit(deepcopy(node))
     replace_nodes(graph, walk.nodes)
     graph.initializer.extend(walk.constants.values())
     graph.input.append(helper.make_tensor_value_info(walk.input, TensorProto.INT64, [1]))
@@ -72,31 +69,18 @@ def with_length(model: onnx.ModelProto, name: str, axis: int) -> onnx.ModelProto
 
 
 class _Walk:
-    """A walk along a model's nodes, which copies them and adds masks where they need some.
-
-    Attributes:
-        input: the input that states the length.
-        shapes: the shape of each value.
-        known: integer weights, such as shapes and indices.
-        axes: the axes of each value that end early.
-        nodes, constants: of the new model.
-    """
+    """A walk along a model's nodes, which copies them and adds masks where they need some."""
 
     def __init__(self, model: onnx.ModelProto, input: str) -> None:
         self.shapes = {value: shape for value, (_, shape) in KnownValues(model, 0).shapes.items()}
-        self.known = {
-            weight.name: numpy_helper.to_array(weight)
-            for weight in model.graph.initializer
-            if weight.data_type in (TensorProto.INT32, TensorProto.INT64)
-        }
-        self.input, self._outputs = input, {output.name for output in model.graph.output}
-        self.axes: dict[str, Axes] = {}
+        self.weights = {weight.name: weight for weight in model.graph.initializer}
+        self.input = input  # the one that states the length
+        self._outputs = {output.name for output in model.graph.output}
+        self.axes: dict[str, Axes] = {}  # those of each value that end early
         self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, TensorProto] = {}
-        self._made: set[str] = set()
-        self._lengths: list[Length] = []
-        # The value that is 0 beyond the end of an axis, by value and axis: itself or a product with a mask.
-        self._zeroed: dict[tuple[str, int], str] = {}
+        self.constants: dict[tuple[bytes, tuple[int, ...]], TensorProto] = {}
+        self.zero_beyond: set[tuple[str, int]] = set()  # values and axes beyond whose end they are 0
+        self._made: dict[tuple[str, ...], str] = {}
         self._after: list[onnx.NodeProto] = []
 
     def visit(self, node: onnx.NodeProto) -> None:
@@ -117,69 +101,55 @@ class _Walk:
                 raise _refused(node, _SEVERAL)
             [axis] = self.axes[output]
             self._swap_names(output, self.zeroed(output, axis))
+            self.zero_beyond.add((output, axis))
 
     def zeroed(self, value: str, axis: int) -> str:
         """A value with 0 beyond the end of an axis."""
-        if (value, axis) not in self._zeroed:
-            self._zeroed[value, axis] = self._once("Mul", [value, self._mask(value, axis)], f"{value}/{axis}")
-        return self._zeroed[value, axis]
-
-    def is_zero_beyond(self, value: str, axis: int) -> None:
-        """Note that a value has 0 beyond the end of an axis by itself."""
-        self._zeroed[value, axis] = value
+        return value if (value, axis) in self.zero_beyond else self._add("Mul", value, self._mask(value, axis))
 
     def lowered(self, value: str, axis: int) -> str:
         """A value with very low numbers beyond the end of an axis."""
-        mask = self._mask(value, axis)
-        beyond = self._once("Sub", [mask, self._constant("1", 1)], f"{mask}/beyond")
-        low = self._once("Mul", [beyond, self._constant("low", -_LOW)], f"{mask}/low")
-        return self._once("Add", [value, low], f"{value}/low {axis}")
+        beyond = self._add("Sub", self._mask(value, axis), self._constant(1))
+        return self._add("Add", value, self._add("Mul", beyond, self._constant(-_LOW)))
 
     def scale_mean(self, node: onnx.NodeProto, length: Length) -> None:
         """Divide the mean of a whole axis by the share of it that counts."""
-        factor = self._looked_up(f"share {self._number(length)}", length[-1] / np.array(length))
+        factor = self._looked_up(length[-1] / np.array(length))
         output = node.output[0]
         node.output[0] = f"{output}/of all"
         self._after = [helper.make_node("Mul", [node.output[0], factor], [output], name=f"{output}/of {factor}")]
 
     def _mask(self, value: str, axis: int) -> str:
         """A mask, 1 for each place of an axis that counts and 0 beyond, in a shape that fits the value."""
-        length = self.axes[value][axis]
-        following = len(self.shapes[value]) - axis - 1
-        title = f"mask {self._number(length)}"
-        count = self._looked_up(f"{title}/count", length)
-        places = np.arange(length[-1]).reshape(-1, *[1] * following)
-        title = f"{title}/{following}"
-        left = self._once("Sub", [count, self._constant(f"{title}/places", places)], f"{title}/left")
-        return self._once("Clip", [left, self._constant("0", 0), self._constant("1", 1)], title)
+        length, following = self.axes[value][axis], len(self.shapes[value]) - axis - 1
+        places = self._constant(np.arange(length[-1]).reshape(-1, *[1] * following))
+        left = self._add("Sub", self._looked_up(length), places)
+        return self._add("Clip", left, self._constant(0), self._constant(1))
 
-    def _looked_up(self, title: str, table: Any) -> str:
+    def _looked_up(self, table: Length | np.ndarray) -> str:
         """The entry of a table for the length, as a float of shape 1 x 1; 0 for lengths beyond it.
 
         It is a sum over all lengths, one of which is equal: nothing is read from a place that the input states.
         """
-        lengths = np.arange(len(table), dtype=np.int64)[None]
-        equal = self._once("Equal", [self.input, self._constant("lengths", lengths, np.int64)], "equal")
-        chosen = self._once("Cast", [equal], "chosen", to=TensorProto.FLOAT)
-        values = self._constant(f"{title}/table", np.asarray(table)[:, None])
-        return self._once("MatMul", [chosen, values], title)
+        lengths = self._constant(np.arange(len(table))[None], np.int64)
+        chosen = self._add("Cast", self._add("Equal", self.input, lengths), to=TensorProto.FLOAT)
+        return self._add("MatMul", chosen, self._constant(np.asarray(table)[:, None]))
 
-    def _number(self, length: Length) -> int:
-        if length not in self._lengths:
-            self._lengths.append(length)
-        return self._lengths.index(length)
+    def _add(self, operator: str, *inputs: str, **attributes: int) -> str:
+        """The output of a node, which is added unless there is one like it."""
+        key = (operator, *inputs)
+        if key not in self._made:
+            name = self._made[key] = f"{self.input}/{operator.lower()}{len(self._made)}"
+            self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        return self._made[key]
 
-    def _once(self, operator: str, inputs: list[str], title: str, **attributes: Any) -> str:
-        output = title if title.startswith(self.input) else f"{self.input}/{title}"
-        if output not in self._made:
-            self._made.add(output)
-            self.nodes.append(helper.make_node(operator, inputs, [output], name=output, **attributes))
-        return output
-
-    def _constant(self, title: str, values: Any, dtype: Any = np.float32) -> str:
-        name = f"{self.input}/{title}"
-        self.constants[name] = numpy_helper.from_array(np.asarray(values, dtype), name)
-        return name
+    def _constant(self, values: Any, dtype: Any = np.float32) -> str:
+        """The name of a constant, which is added unless there is one like it."""
+        array = np.asarray(values, dtype)
+        key = array.tobytes(), array.shape
+        if key not in self.constants:
+            self.constants[key] = numpy_helper.from_array(array, f"{self.input}/constant{len(self.constants)}")
+        return self.constants[key].name
 
     def _swap_names(self, output: str, other: str) -> None:
         names = {output: other, other: output}
@@ -296,7 +266,7 @@ def _softmax(walk: _Walk, node: onnx.NodeProto) -> Axes:
         raise _refused(node, "it is not along the last axis")
     if axis in walk.axes[value]:
         node.input[0] = walk.lowered(value, axis)
-        walk.is_zero_beyond(node.output[0], axis)
+        walk.zero_beyond.add((node.output[0], axis))
     return walk.axes[value]
 
 
@@ -326,8 +296,8 @@ def _reshaped(walk: _Walk, node: onnx.NodeProto) -> Axes:
 def _sliced(walk: _Walk, node: onnx.NodeProto) -> Axes:
     """A part of a value, with all of each axis that ends early."""
     before, after = walk.shapes[node.input[0]], walk.shapes[node.output[0]]
-    axes, steps = walk.axes[node.input[0]], node.input[4:5]
-    forwards = all((walk.known[name] > 0).all() if name in walk.known else not name for name in steps)
+    axes, steps = walk.axes[node.input[0]], [walk.weights.get(name) for name in node.input[4:5] if name]
+    forwards = all(each is not None and (numpy_helper.to_array(each) > 0).all() for each in steps)
     if not forwards or any(before[axis] != after[axis] for axis in axes):
         raise _refused(node, "it takes a part of the axis, or in another order")
     return axes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
+from copy import deepcopy
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +19,12 @@ from edgedeploy.compile.backends import host_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.importer import import_model
 from edgedeploy.frontends.onnx.inputs import with_values
 from edgedeploy.frontends.onnx.nodes import readers_of
-from edgedeploy.model.network import CutOff, Network, OperatorWise, Reference
+from edgedeploy.frontends.onnx.tail import cut
+from edgedeploy.model.network import CutOff, Network, Reference
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import TensorSpec
@@ -44,23 +48,17 @@ _NUDGED = "onnxruntime in float with some weights one bit larger"
 
 def network_of(path: Path, converted: Converted) -> Network:
     """Import a model of a file; its inputs have fixed shapes."""
-    from edgedeploy.frontends.onnx.folding import folded
-    from edgedeploy.frontends.onnx.importer import import_model
-    from edgedeploy.frontends.onnx.tail import cut
-
-    model = converted.model
-
-    values = converted.values
-    stated = converted.stated or model
+    values, stated = converted.values, converted.stated or converted.model
     serialised = stated.SerializeToString()
     reference = _reference(serialised, values)
-    model = with_values(model, values)
+    model = with_values(converted.model, values)
     inputs = [value.name for value in model.graph.input]
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
         model, cut_off = folded(model), None
         if parts := cut(model):
-            cut_off = CutOff(Tail(parts.tail, _open_specifications(model, serialised)), reference)
-            model = parts.head
+            head, tail = parts
+            cut_off = CutOff(Tail(tail, _open_specifications(model, serialised)), reference)
+            model = head
         module = import_model(model)
         quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     if cut_off:
@@ -68,7 +66,6 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference = _reference(serialised, values)
     others = with_nudged_weights(stated).SerializeToString() if quantised else serialised
     given, returned = specifications(path, module["main"], inputs, [value.name for value in model.graph.output])
-    name = f"onnxruntime {version('onnxruntime')}"
     return Network(
         path,
         module,
@@ -76,13 +73,13 @@ def network_of(path: Path, converted: Converted) -> Network:
         returned,
         quantised,
         reference,
-        name,
+        f"onnxruntime {version('onnxruntime')}",
         converted.heads,
         _reference(others, values, optimised=quantised, floats=quantised),
         _NUDGED if quantised else "onnxruntime without graph optimisation",
-        second_opinion=_by_definition(serialised, values),
+        second_opinion=lambda tensors: _by_definition(onnx.load_model_from_string(serialised), {**tensors, **values}),
         second_opinion_name=f"the reference evaluator of onnx {version('onnx')}",
-        by_operator=_by_operator(serialised, values),
+        by_operator=partial(_by_operator, serialised, values),
         metadata=converted.metadata,
         cut_off=cut_off,
         is_reference_exact=cache(lambda: _is_exact(serialised)),
@@ -139,55 +136,44 @@ def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -
     return run
 
 
-def _by_definition(model: bytes, values: Mapping[str, np.ndarray]) -> Reference:
-    """As `_reference`, by ONNX's own evaluator, which follows the operators' definitions, slowly."""
+def _by_definition(model: onnx.ModelProto, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One inference by ONNX's own evaluator, which follows the operators' definitions, slowly."""
+    from onnx.reference import ReferenceEvaluator
 
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from onnx.reference import ReferenceEvaluator
-
-        evaluator = ReferenceEvaluator(onnx.load_model_from_string(model))
-        with np.errstate(all="ignore"):
-            computed = evaluator.run(None, {**tensors, **values})
-        return dict(zip(evaluator.output_names, map(np.asarray, computed), strict=True))
-
-    return run
+    evaluator = ReferenceEvaluator(model)
+    with np.errstate(all="ignore"):
+        computed = evaluator.run(None, tensors)
+    return dict(zip(evaluator.output_names, map(np.asarray, computed), strict=True))
 
 
-def _by_operator(model: bytes, values: Mapping[str, np.ndarray]) -> OperatorWise:
+def _by_operator(
+    model: bytes, values: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray], most_gflop: float
+) -> Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]:
     """Outputs of single nodes by `_reference` and by definition, except nodes with graphs inside."""
-
-    def run(
-        tensors: Mapping[str, np.ndarray], most_gflop: float
-    ) -> Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]:
-        from onnx.reference import ReferenceEvaluator
-
-        whole = onnx.load_model_from_string(model)
-        known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in whole.graph.initializer}
-        nodes = [node for node in whole.graph.node if not any(each.HasField("g") for each in node.attribute)]
-        names = list(dict.fromkeys(name for node in nodes for name in node.output if name))
-        del whole.graph.output[:]
-        whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        known |= {**tensors, **values}
-        known |= _reference(whole.SerializeToString(), values)(tensors)
-        for node in nodes:
-            inputs, outputs = list(dict.fromkeys(filter(None, node.input))), list(filter(None, node.output))
-            if not known.keys() >= {*inputs, *outputs} or _gflop(node, known) > most_gflop:
-                continue
-            taken, made = ([onnx.ValueInfoProto(name=name) for name in each] for each in (inputs, outputs))
-            alone = onnx.helper.make_model(
-                onnx.helper.make_graph([node], "alone", taken, made),
-                opset_imports=whole.opset_import,
-                functions=whole.functions,
-            )
-            try:
-                with np.errstate(all="ignore"):
-                    found = ReferenceEvaluator(alone).run(None, {name: known[name] for name in inputs})
-            except Exception:  # of any kind, for operators that it does not know
-                continue
-            title = f"operator {node.op_type} of node {node.name or outputs[0]!r}"
-            yield title, [known[name] for name in outputs], list(map(np.asarray, found))
-
-    return run
+    whole = onnx.load_model_from_string(model)
+    known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in whole.graph.initializer}
+    nodes = [node for node in whole.graph.node if not any(each.HasField("g") for each in node.attribute)]
+    names = list(dict.fromkeys(name for node in nodes for name in node.output if name))
+    del whole.graph.output[:]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    known |= {**tensors, **values}
+    known |= _reference(whole.SerializeToString(), values)(tensors)
+    for node in nodes:
+        inputs, outputs = list(dict.fromkeys(filter(None, node.input))), list(filter(None, node.output))
+        if not known.keys() >= {*inputs, *outputs} or _gflop(node, known) > most_gflop:
+            continue
+        taken, made = ([onnx.ValueInfoProto(name=name) for name in each] for each in (inputs, outputs))
+        alone = onnx.helper.make_model(
+            onnx.helper.make_graph([node], "alone", taken, made),
+            opset_imports=whole.opset_import,
+            functions=whole.functions,
+        )
+        try:
+            found = _by_definition(alone, {name: known[name] for name in inputs})
+        except Exception:  # of any kind, for operators that it does not know
+            continue
+        title = f"operator {node.op_type} of node {node.name or outputs[0]!r}"
+        yield title, [known[name] for name in outputs], list(found.values())
 
 
 def _gflop(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> float:
@@ -214,8 +200,7 @@ def with_nudged_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     a tensor that DequantizeLinear reads becomes the next larger float, there and nowhere else. Constants of one axis,
     which are biases, stay.
     """
-    nudged = onnx.ModelProto()
-    nudged.CopyFrom(model)
+    nudged = deepcopy(model)
     constants = {each.name: each for each in nudged.graph.initializer}
     readers = readers_of(nudged)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.compose
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
@@ -74,16 +76,9 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS), 1)
 
 
-def copy_of(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A copy that can be changed."""
-    copied = onnx.NodeProto()
-    copied.CopyFrom(node)
-    return copied
-
-
 def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     """Give a graph other nodes, which may be its own."""
-    copied = [copy_of(node) for node in nodes]
+    copied = [deepcopy(node) for node in nodes]
     del graph.node[:]
     graph.node.extend(copied)
 
@@ -126,13 +121,14 @@ class UnknownShapeError(Exception):
 class NodeBuilder:
     """Writes a node out as other operators."""
 
-    def __init__(self, node: onnx.NodeProto, shapes: Shapes) -> None:
+    def __init__(self, node: onnx.NodeProto, number: int, shapes: Shapes) -> None:
+        self.title, self.operator = title_of(node), node.op_type
         self.inputs = list(node.input)
         self.attributes = attributes_of(node)
         self.outputs = list(node.output)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
-        self._shapes = shapes
+        self._shapes, self._prefix = shapes, f"{self.title}/{number}/"
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add an operator of ONNX with one output, whose name it returns."""
@@ -140,13 +136,25 @@ class NodeBuilder:
 
     def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
         """Add an operator with `count` outputs, whose names it returns."""
-        names = [f"~{len(self.nodes)}.{place}" for place in range(count)]
+        names = [f"{self._prefix}~{len(self.nodes)}.{place}" for place in range(count)]
         self.nodes.append(helper.make_node(operator, list(inputs), names, **attributes))
         return names
 
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[str] = (), prefix: str = "") -> list[str]:
+        """Add the nodes of a graph with these inputs and a prefix of names; returns the names of its outputs."""
+        check_count(len(self.nodes) + len(graph.node))
+        if len(graph.input) != len(inputs):
+            raise ModelError(f"node {self.title!r} is malformed", why="its body has another number of inputs")
+        inner = onnx.compose.add_prefix_graph(graph, self._prefix + prefix)
+        for value, name in zip(inner.input, inputs, strict=True):
+            self.nodes.append(helper.make_node("Identity", [name], [value.name]))
+        self.nodes.extend(inner.node)
+        self.weights.extend(inner.initializer)
+        return [value.name for value in inner.output]
+
     def weight(self, values: Any, like: str = "", dtype: str = "int64") -> str:
         """Add a constant of the type of the input `like`, or of a dtype."""
-        name = f"~w{len(self.weights)}"
+        name = f"{self._prefix}~w{len(self.weights)}"
         kind = helper.tensor_dtype_to_np_dtype(self.type(like)) if like else np.dtype(dtype)
         self.weights.append(numpy_helper.from_array(np.array(values, kind), name))
         return name
@@ -190,10 +198,10 @@ class NodeBuilder:
 Writer = Callable[[NodeBuilder], Sequence[str] | None]
 
 
-def body_of(node: onnx.NodeProto, shapes: Shapes, writers: dict[str, Writer]) -> onnx.GraphProto | None:
-    """The graph that a writer makes of a node, with its inputs and outputs; None without one, or (yet) a shape."""
+def part_of(node: onnx.NodeProto, number: int, shapes: Shapes, writers: Mapping[str, Writer]) -> Part | None:
+    """What a writer makes of the node of this number in its graph; None without a writer, or (yet) a shape."""
     writer = writers.get(node.op_type)
-    build = NodeBuilder(node, shapes)
+    build = NodeBuilder(node, number, shapes)
     try:
         made = writer(build) if writer else None
     except UnknownShapeError:
@@ -205,6 +213,4 @@ def body_of(node: onnx.NodeProto, shapes: Shapes, writers: dict[str, Writer]) ->
         for names in (inner.input, inner.output):
             for place, name in enumerate(names):
                 names[place] = named.get(name, name) or name
-    inputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(filter(None, node.input))]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-    return helper.make_graph(build.nodes, "body", inputs, outputs, build.weights)
+    return build.nodes, build.weights

@@ -19,12 +19,13 @@ Inputs and attributes: ONNX's Operators.md, and onnxruntime's docs/ContribOperat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgedeploy.frontends.onnx.nodes import NodeBuilder, Part, Rule, Writer, copy_of
+from edgedeploy.frontends.onnx.nodes import NodeBuilder, Part, Rule, Writer
 
 # Types of 8 bits for weights of fewer bits; older packages of ONNX do not know all of them.
 _WIDE = {
@@ -34,12 +35,7 @@ _WIDE = {
     if hasattr(TensorProto, f"{sign}INT{bits}")
 }
 
-_RANGES = {
-    TensorProto.INT8: (-128, 127),
-    TensorProto.UINT8: (0, 255),
-    TensorProto.INT16: (-32768, 32767),
-    TensorProto.UINT16: (0, 65535),
-}
+_BY_BLOCKS = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16)
 
 
 def _dequantised(build: NodeBuilder, place: int, axis: int = 0) -> str:
@@ -83,15 +79,11 @@ def _of_channels(build: NodeBuilder, operator: str, data: str, *others: str) -> 
     return build.add("Transpose", made, perm=[0, *range(2, rank), 1])
 
 
-def _between(operator: str) -> Writer:
+def _between(build: NodeBuilder) -> Sequence[str]:
     """An operator of one quantised input, or of two: x, s_x, z_x, perhaps a second one, s_y, z_y."""
-
-    def write(build: NodeBuilder) -> Sequence[str]:
-        count = (len(build.inputs) - 1) // 3
-        data, *others = (_dequantised(build, 3 * place) for place in range(count))
-        return [_quantised(build, _of_channels(build, operator, data, *others), 3 * count)]
-
-    return write
+    operator, count = build.operator.removeprefix("QLinear"), (len(build.inputs) - 1) // 3
+    data, *others = (_dequantised(build, 3 * place) for place in range(count))
+    return [_quantised(build, _of_channels(build, operator, data, *others), 3 * count)]
 
 
 def _convolution(build: NodeBuilder) -> Sequence[str]:
@@ -158,24 +150,21 @@ def _plain(operator: str) -> Writer:
 
 def _product_in_float(build: NodeBuilder) -> Sequence[str]:
     """MatMulIntegerToFloat: a, b, s_a, s_b, z_a, z_b, bias."""
-    data, _, data_scale, weights_scale = build.inputs[:4]
-    data_zero, weights_zero, bias = (build.optional(place) for place in (4, 5, 6))
-    return [_scaled_product(build, data, data_zero, weights_zero, data_scale, weights_scale, bias)]
+    return _scaled_product(build, build.inputs[0], build.inputs[2], build.optional(4), (3, 5, 6))
 
 
 def _dynamic_product(build: NodeBuilder) -> Sequence[str]:
     """DynamicQuantizeMatMul: a in float, b, s_b, z_b, bias."""
     data, scale, zero = build.several(3, "DynamicQuantizeLinear", build.inputs[0])
-    return [_scaled_product(build, data, zero, build.optional(3), scale, build.inputs[2], build.optional(4))]
+    return _scaled_product(build, data, scale, zero, (2, 3, 4))
 
 
-def _scaled_product(
-    build: NodeBuilder, data: str, data_zero: str, weights_zero: str, data_scale: str, weights_scale: str, bias: str
-) -> str:
-    summed = build.add("MatMulInteger", data, build.inputs[1], data_zero, weights_zero)
-    scale = build.add("Mul", data_scale, weights_scale)
-    made = build.add("Mul", build.cast(summed), scale)
-    return build.add("Add", made, bias) if bias else made
+def _scaled_product(build: NodeBuilder, data: str, scale: str, zero: str, places: Sequence[int]) -> Sequence[str]:
+    """The product of integers with the second input, whose scale, zero point and bias are at `places`."""
+    weights_scale, weights_zero, bias = (build.optional(place) for place in places)
+    summed = build.add("MatMulInteger", data, build.inputs[1], zero, weights_zero)
+    made = build.add("Mul", build.cast(summed), build.add("Mul", scale, weights_scale))
+    return [build.add("Add", made, bias) if bias else made]
 
 
 def _dequantisation(build: NodeBuilder) -> Sequence[str] | None:
@@ -199,13 +188,14 @@ def _quantisation(build: NodeBuilder) -> Sequence[str] | None:
     """QuantizeLinear with a scale for each block of an axis, by arithmetic."""
     zero, stated = build.optional(2), build.attributes.get("output_dtype")
     kind = stated or (build.type(zero) if zero else TensorProto.UINT8)
-    if not build.attributes.get("block_size") or kind not in _RANGES:
+    if not build.attributes.get("block_size") or kind not in _BY_BLOCKS:
         return None
     scale, *zeros = _of_blocks(build, [build.inputs[1], *filter(None, [zero])])
     value = build.add("Round", build.add("Div", _as_float(build, build.inputs[0]), scale))
     value = build.add("Add", value, *zeros) if zeros else value
-    limits = [build.weight(limit, dtype="float32") for limit in _RANGES[kind]]
-    return [build.add("Cast", build.add("Clip", value, *limits), to=kind)]
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
+    ends = [build.weight(end, dtype="float32") for end in (limits.min, limits.max)]
+    return [build.add("Cast", build.add("Clip", value, *ends), to=kind)]
 
 
 def _of_blocks(build: NodeBuilder, parameters: Sequence[str]) -> list[str]:
@@ -229,14 +219,10 @@ QUANTISED_CONTRIB: dict[str, Writer] = {
     "MatMulIntegerToFloat": _product_in_float,
     "NhwcMaxPool": _max_pool_nhwc,
     "QGemm": _gemm,
-    "QLinearAdd": _between("Add"),
-    "QLinearAveragePool": _between("AveragePool"),
+    **dict.fromkeys(("QLinearAdd", "QLinearAveragePool", "QLinearGlobalAveragePool"), _between),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"), _between),
     "QLinearConcat": _concatenation,
     "QLinearConv": _convolution,
-    "QLinearGlobalAveragePool": _between("GlobalAveragePool"),
-    "QLinearLeakyRelu": _between("LeakyRelu"),
-    "QLinearMul": _between("Mul"),
-    "QLinearSigmoid": _between("Sigmoid"),
     "QLinearSoftmax": _softmax,
     "QLinearWhere": _choice,
     "QuantizeLinear": _plain("QuantizeLinear"),
@@ -255,10 +241,8 @@ def between_pairs(graph: onnx.GraphProto) -> Rule:
 
     onnxruntime's quantiser leaves MaxPool, Resize, Transpose and the like on integers next to quantised operators.
     Between pairs they are layers like any other. Copies and maxima are the same either way. Resize by interpolation is
-    not: onnxruntime cuts off the fractions of integers, a bias of half a step; here they are rounded.
-
-    Args:
-        graph: its nodes are in topological order, its constants among the initialisers.
+    not: onnxruntime cuts off the fractions of integers, a bias of half a step; here they are rounded. The graph's nodes
+    are in topological order, its constants among the initialisers.
     """
     constants = {weight.name: weight for weight in graph.initializer}
     known: dict[str, tuple[str, str]] = {}  # names of scale and zero point by value
@@ -277,7 +261,7 @@ def between_pairs(graph: onnx.GraphProto) -> Rule:
         pads = node.op_type == "Pad"
         if quantisation is None or (pads and not are_single(list(filter(None, node.input[2:3])))):
             return None
-        inner, before, after, weights = copy_of(node), [], [], []
+        inner, before, after, weights = deepcopy(node), [], [], []
         for place, name in enumerate(data):
             inner.input[place] = f"{node.output[0]}/float/{place}"
             before.append(helper.make_node("DequantizeLinear", [name, *quantisation], [inner.input[place]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
 
 import onnx
 from onnx import helper, numpy_helper
@@ -32,16 +32,11 @@ _MOVED = {
 _SINCE = {"Softmax": 13}
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A network in two parts: a model to compile, whose outputs the tail reads, and the tail."""
+def cut(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Block] | None:
+    """A model of `folding.folded` in two parts, the outputs of the first of which the second, a tail, reads.
 
-    head: onnx.ModelProto
-    tail: Block
-
-
-def cut(model: onnx.ModelProto) -> Cut | None:
-    """A model of `folding.folded` in two parts; None if no size in it depends on data."""
+    None if no size in it depends on data.
+    """
     nodes = list(model.graph.node)
     constant = {weight.name for weight in model.graph.initializer}
     behind, certain = _behind(nodes, constant)
@@ -69,7 +64,7 @@ def cut(model: onnx.ModelProto) -> Cut | None:
             f"nothing is left to compile before node {title_of(after[0])!r}, {after[0].op_type}",
             why="its size depends on the input's values",
         )
-    return Cut(_head(model, ahead, wanted), _block(after, outputs, model.graph.initializer))
+    return _head(model, ahead, wanted), _block(after, outputs, model.graph.initializer)
 
 
 def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[int], list[int]]:
@@ -113,8 +108,7 @@ def _move(nodes: Sequence[onnx.NodeProto], behind: set[int], model: onnx.ModelPr
 
 
 def _head(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.ModelProto:
-    head = onnx.ModelProto()
-    head.CopyFrom(model)
+    head = deepcopy(model)
     replace_nodes(head.graph, nodes)
     needed = {name for node in nodes for name in reads(node)}
     kept = [weight for weight in head.graph.initializer if weight.name in needed]

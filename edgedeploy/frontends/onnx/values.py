@@ -36,25 +36,17 @@ class KnownValues:
     """Types, shapes and constants of a model, found in one walk along its nodes.
 
     Onnxruntime computes constants when the shape of a later value depends on them, as that of a `Reshape` does, and
-    those that are read at the end.
-
-    Args:
-        model: its nodes are in topological order.
-        budget: the bytes that constants may add to the model.
-
-    Attributes:
-        shapes: type and shape of each value whose shape is known.
-        spent: the bytes that they added.
+    those that are read at the end. The model's nodes are in topological order.
     """
 
     def __init__(self, model: onnx.ModelProto, budget: int) -> None:
         self._model, self._opset, self._budget = model, opset_of(model), budget
         self._opsets = [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
-        self.spent = 0
+        self.spent = 0  # bytes that constants added to the model, of at most the budget
         self._left: set[str] = set()  # constants that are left to the importer
         self._room = Room(sum(weight.ByteSize() for weight in model.graph.initializer))
         self._endless: set[str] = set()  # values too large for any memory
-        self.shapes: Shapes = {}
+        self.shapes: Shapes = {}  # those that are known
         self._constants: dict[str, TensorProto] = {}
         self._makers: dict[str, onnx.NodeProto] = {}  # nodes of constants that are not computed yet
         for weight in model.graph.initializer:
@@ -121,8 +113,9 @@ class KnownValues:
         that is taken for a shape.
         """
         names = set(filter(None, node.input)) & self.shapes.keys()
-        if any(_is_no_shape(self.shapes[name]) for name in names):
-            return
+        kinds = (self.shapes[name] for name in names)
+        if any(kind == TensorProto.INT64 and len(shape) == 1 and shape[0] > _MOST_DIMENSIONS for kind, shape in kinds):
+            return  # like a shape, but longer than any
         try:
             inferred = onnx.shape_inference.infer_node_outputs(
                 onnx.defs.get_schema(node.op_type, self._opset, ""),
@@ -207,12 +200,6 @@ class KnownValues:
             else:
                 pending.append((name, True))
                 pending.extend((each, False) for each in node.input)
-
-
-def _is_no_shape(value: tuple[int, list[int]]) -> bool:
-    """Whether a value is like a shape, but longer than any."""
-    kind, shape = value
-    return kind == TensorProto.INT64 and len(shape) == 1 and shape[0] > _MOST_DIMENSIONS
 
 
 def _computed(
