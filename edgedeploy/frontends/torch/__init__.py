@@ -14,15 +14,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes, check_shapes
 from edgedeploy.frontends.importing import importing, read_bytes, require_packages, specifications
-from edgedeploy.model.network import Network, Reference
+from edgedeploy.model.network import Network
 
 _ZIP = b"PK\x03\x04"
 # Protocols 2 to 5; PyTorch's files before 1.6 begin so.
@@ -72,14 +71,14 @@ class TorchExport(Format):
         archive = plain_archive(path, read_bytes(path))
         require_packages(path, self.packages, "torch")
         with importing(path, ["export it to ONNX: torch.onnx.export(model, (example,), 'network.onnx')"]):
-            program, module = _imported(archive)
+            import torch
+
+            from edgedeploy.frontends.torch.program import imported, inferred, nodes_of
+
+            program, module = imported(archive)
         signature = program.graph_signature
         given, returned = specifications(path, module["main"], signature.user_inputs, signature.user_outputs)
         check_shapes(path, given, shapes)
-        import torch
-
-        from edgedeploy.frontends.torch.program import nodes_of
-
         names = [spec.name for spec in given], [spec.name for spec in returned]
         quantised = any(getattr(node.target, "namespace", "") == _QUANTISED for node in nodes_of(program))
         return Network(
@@ -88,10 +87,10 @@ class TorchExport(Format):
             given,
             returned,
             quantised,
-            _reference(program, *names),
+            partial(inferred, program, *names, False),
             f"PyTorch {torch.__version__}",
             # Quantised ones take float32 only.
-            other_kernels=None if quantised else _reference(program, *names, double=True),
+            other_kernels=None if quantised else partial(inferred, program, *names, True),
             other_kernels_name="" if quantised else "PyTorch in float64",
         )
 
@@ -195,45 +194,3 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
         for name, content in members.items():
             archive.writestr(f"network/{name}", content)
     return stream.getvalue()
-
-
-def _imported(archive: bytes) -> tuple[Any, Any]:
-    """The exported program, and its module by TVM's importer."""
-    import torch
-    import torch.ao.quantization.fx._decomposed  # registers the operators on quantised values
-    from tvm.relax.frontend.torch import from_exported_program
-
-    from edgedeploy.compile.passes.constants import bounded
-    from edgedeploy.frontends.torch.operators import CONVERSIONS
-    from edgedeploy.frontends.torch.program import decomposed, resolve_numbers
-
-    program = torch.export.load(io.BytesIO(archive))
-    with torch.no_grad():
-        resolve_numbers(program)
-        module = from_exported_program(
-            decomposed(program),
-            unwrap_unit_return_tuple=True,
-            custom_convert_map=CONVERSIONS,
-            run_ep_decomposition=False,
-        )
-    return program, bounded(module)
-
-
-def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:
-    """One inference by PyTorch, as exported or with float64 instead of float32."""
-
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import torch
-
-        from edgedeploy.frontends.torch.program import in_double
-
-        module, values = program.module(), [torch.from_numpy(np.array(tensors[name])) for name in inputs]
-        if double:
-            module = in_double(module)
-            values = [value.double() if value.dtype is torch.float32 else value for value in values]
-        with torch.no_grad():
-            returned = module(*values)
-        values = [returned] if isinstance(returned, torch.Tensor) else list(returned)
-        return {name: value.numpy() for name, value in zip(outputs, values, strict=True)}
-
-    return run

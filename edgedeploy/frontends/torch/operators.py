@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,13 @@ RECURRENT: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
 }
 
 
-def _emitted(translate: Callable[[Any, Any, Builder], Any]) -> Callable[[Any, Any], Any]:
-    """A conversion of TVM's importer, from a function of the node, the importer and a builder."""
-
-    def convert(node: Any, importer: Any) -> Any:
-        made = translate(node, importer, Builder(importer))
-        emit = importer.block_builder.emit
-        every = made if isinstance(made, tuple) else (made,)
-        bound = tuple(each if each is None or isinstance(each, relax.Var) else emit(each) for each in every)
-        return bound if isinstance(made, tuple) else bound[0]
-
-    return convert
+def _emitted(translate: Callable[[Any, Any, Builder], Any], node: Any, importer: Any) -> Any:
+    """The results of a translation, bound to variables, as TVM's importer expects."""
+    made = translate(node, importer, Builder(importer))
+    emit = importer.block_builder.emit
+    every = made if isinstance(made, tuple) else (made,)
+    bound = tuple(each if each is None or isinstance(each, relax.Var) else emit(each) for each in every)
+    return bound if isinstance(made, tuple) else bound[0]
 
 
 def _divide(node: Any, importer: Any, build: Builder) -> Any:
@@ -53,15 +50,11 @@ def _divide(node: Any, importer: Any, build: Builder) -> Any:
     return made if mode is None or "int" in dtype_of(made) else build.trunc(made)
 
 
-def _extreme(operator: str) -> Any:
+def _extreme(operator: str, node: Any, importer: Any, build: Builder) -> Any:
     """The largest or smallest values over some axes, by default all."""
-
-    def translate(node: Any, importer: Any, build: Builder) -> Any:
-        data, axes, keepdims = _settings(node, importer, [], False)
-        axes = [axes] if isinstance(axes, int) else list(axes) or list(range(len(shape_of(data))))
-        return build.reduce(operator, data, axes, keepdims=keepdims)
-
-    return translate
+    data, axes, keepdims = _settings(node, importer, [], False)
+    axes = [axes] if isinstance(axes, int) else list(axes) or list(range(len(shape_of(data))))
+    return build.reduce(operator, data, axes, keepdims=keepdims)
 
 
 def _settings(node: Any, importer: Any, *defaults: Any) -> tuple[Any, ...]:
@@ -76,40 +69,30 @@ def _each(setting: Any, rank: int) -> list[int]:
     return values * rank if len(values) == 1 else values
 
 
-def _average_pool(rank: int) -> Any:
+def _average_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
     """Averages over windows; with `divisor_override`, sums divided by another number than their size."""
-
-    def translate(node: Any, importer: Any, build: Builder) -> Any:
-        data, kernel, strides, padding, ceil, counted, divisor = _settings(
-            node, importer, None, None, 0, False, True, None
-        )
-        inner = getattr(importer, f"_avg_pool{rank}d_impl")
-        if divisor is None:
-            return inner(data, kernel, strides, padding, ceil, counted)
-        kernel = _each(kernel, rank)
-        strides, begins = _each(strides or kernel, rank), _each(padding, rank)
-        counts = node.meta["val"].shape[-rank:]
-        rows = zip(counts, strides, kernel, shape_of(data)[-rank:], begins, strict=True)
-        ends = [max((count - 1) * stride + size - whole - begin, 0) for count, stride, size, whole, begin in rows]
-        widths = [0, 0] * (len(shape_of(data)) - rank)
-        widths += [width for pair in zip(begins, ends, strict=True) for width in pair]
-        padded = build.bind(relax.op.nn.pad(data, widths)) if any(widths) else data
-        averages = build.bind(inner(padded, kernel, strides, 0, False, True))
-        return build.multiply(averages, math.prod(kernel) / divisor)
-
-    return translate
+    data, kernel, strides, padding, ceil, counted, divisor = _settings(node, importer, None, None, 0, False, True, None)
+    inner = getattr(importer, f"_avg_pool{rank}d_impl")
+    if divisor is None:
+        return inner(data, kernel, strides, padding, ceil, counted)
+    kernel = _each(kernel, rank)
+    strides, begins = _each(strides or kernel, rank), _each(padding, rank)
+    counts = node.meta["val"].shape[-rank:]
+    rows = zip(counts, strides, kernel, shape_of(data)[-rank:], begins, strict=True)
+    ends = [max((count - 1) * stride + size - whole - begin, 0) for count, stride, size, whole, begin in rows]
+    widths = [0, 0] * (len(shape_of(data)) - rank)
+    widths += [width for pair in zip(begins, ends, strict=True) for width in pair]
+    padded = build.bind(relax.op.nn.pad(data, widths)) if any(widths) else data
+    averages = build.bind(inner(padded, kernel, strides, 0, False, True))
+    return build.multiply(averages, math.prod(kernel) / divisor)
 
 
-def _max_pool(rank: int) -> Any:
+def _max_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
     """Maxima of windows, and their places if a node reads them."""
-
-    def translate(node: Any, importer: Any, build: Builder) -> Any:
-        data, kernel, strides, padding, gaps, ceil = _settings(node, importer, None, None, 0, 1, False)
-        maxima = getattr(importer, f"_max_pool{rank}d_impl")(data, kernel, strides, padding, gaps, ceil)
-        kernel, begins, gaps = (_each(setting, rank) for setting in (kernel, padding, gaps))
-        return maxima, _places(node, build, data, (kernel, _each(strides or kernel, rank), begins, gaps))
-
-    return translate
+    data, kernel, strides, padding, gaps, ceil = _settings(node, importer, None, None, 0, 1, False)
+    maxima = getattr(importer, f"_max_pool{rank}d_impl")(data, kernel, strides, padding, gaps, ceil)
+    kernel, begins, gaps = (_each(setting, rank) for setting in (kernel, padding, gaps))
+    return maxima, _places(node, build, data, (kernel, _each(strides or kernel, rank), begins, gaps))
 
 
 def _places(node: Any, build: Builder, data: Any, windows: tuple[list[int], list[int], list[int], list[int]]) -> Any:
@@ -122,33 +105,29 @@ def _places(node: Any, build: Builder, data: Any, windows: tuple[list[int], list
     return build.reshape(found, counts)
 
 
-def _adaptive_max_pool(rank: int) -> Any:
+def _adaptive_max_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
     """Maxima over a stated number of windows; if these do not divide an axis, neighbours share values."""
-
-    def translate(node: Any, importer: Any, build: Builder) -> Any:
-        data, counts = importer.retrieve_args(node)
-        sizes = shape_of(data)[-rank:]
-        counts = [size if count is None else int(count) for size, count in zip(sizes, _each(counts, rank), strict=True)]
-        if not any(size % count for size, count in zip(sizes, counts, strict=True)):
-            kernel = [size // count for size, count in zip(sizes, counts, strict=True)]
-            maxima = getattr(importer, f"_max_pool{rank}d_impl")(data, kernel, kernel)
-            return maxima, _places(node, build, data, (kernel, kernel, [0] * rank, [1] * rank))
-        if any(user.args[1] != 0 for user in node.users):
-            raise ModelError(
-                "adaptive pooling gives the places of its maxima",
-                why=f"windows of several sizes, {counts} of {sizes}, have no such translation",
-            )
-        made = data
-        for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), len(shape_of(data)) - rank):
-            parts = []
-            for number in range(count):
-                begin, end = number * size // count, -(-(number + 1) * size // count)
-                part = build.strided_slice(made, axes=[axis], begin=[begin], end=[end])
-                parts.append(build.reduce("max", part, [axis], keepdims=True))
-            made = build.concat(parts, axis=axis) if count > 1 else parts[0]
-        return made, None
-
-    return translate
+    data, counts = importer.retrieve_args(node)
+    sizes = shape_of(data)[-rank:]
+    counts = [size if count is None else int(count) for size, count in zip(sizes, _each(counts, rank), strict=True)]
+    if not any(size % count for size, count in zip(sizes, counts, strict=True)):
+        kernel = [size // count for size, count in zip(sizes, counts, strict=True)]
+        maxima = getattr(importer, f"_max_pool{rank}d_impl")(data, kernel, kernel)
+        return maxima, _places(node, build, data, (kernel, kernel, [0] * rank, [1] * rank))
+    if any(user.args[1] != 0 for user in node.users):
+        raise ModelError(
+            "adaptive pooling gives the places of its maxima",
+            why=f"windows of several sizes, {counts} of {sizes}, have no such translation",
+        )
+    made = data
+    for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), len(shape_of(data)) - rank):
+        parts = []
+        for number in range(count):
+            begin, end = number * size // count, -(-(number + 1) * size // count)
+            part = build.strided_slice(made, axes=[axis], begin=[begin], end=[end])
+            parts.append(build.reduce("max", part, [axis], keepdims=True))
+        made = build.concat(parts, axis=axis) if count > 1 else parts[0]
+    return made, None
 
 
 def _attention(node: Any, importer: Any, build: Builder) -> Any:
@@ -167,15 +146,11 @@ def _attention(node: Any, importer: Any, build: Builder) -> Any:
 class _Places:
     """The places that indices of some axes refer to, as in numpy's advanced indexing; these axes come first meanwhile.
 
-    Attributes:
-        axes: the axes that have an index.
-        indices: one for each, counted from the beginning of its axis.
-        shape: the common shape of the indices.
-        order: the data's axes, those with an index first.
+    An index of None is the whole axis.
     """
 
     def __init__(self, build: Builder, data: Any, indices: Sequence[Any]) -> None:
-        self.axes = [axis for axis, index in enumerate(indices) if index is not None]
+        self.axes = [axis for axis, index in enumerate(indices) if index is not None]  # those with an index
         given = [indices[axis] for axis in self.axes]
         if any(dtype_of(index) == "bool" for index in given):
             raise ModelError(
@@ -186,7 +161,7 @@ class _Places:
         self._data, self._build = data, build
         sizes = shape_of(data)
         self.indices = [self._from_begin(index, sizes[axis]) for axis, index in zip(self.axes, given, strict=True)]
-        self.shape = list(np.broadcast_shapes(*(shape_of(index) for index in self.indices)))
+        self.shape = list(np.broadcast_shapes(*(shape_of(index) for index in self.indices)))  # of all indices
         others = [axis for axis in range(len(sizes)) if axis not in self.axes]
         self.order = [*self.axes, *others]
         # The result has the values' axes in their own place if they are neighbours, else before all others.
@@ -220,11 +195,6 @@ class _Places:
         build, rank = self._build, len(self.shape)
         columns = [build.reshape(build.broadcast_to(index, self.shape), [*self.shape, 1]) for index in self.indices]
         return build.concat(columns, axis=rank) if len(columns) > 1 else columns[0]
-
-
-def _index(node: Any, importer: Any, build: Builder) -> Any:
-    """data[indices], where an index of None is the whole axis."""
-    return _Places(build, *importer.retrieve_args(node)).read()
 
 
 def _index_put(node: Any, importer: Any, build: Builder) -> Any:
@@ -316,20 +286,19 @@ def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Seq
     return build.reshape(joined, [len(parts), layer.gates * layer.hidden, *shape_of(parts[0])[1:]])
 
 
-CONVERSIONS = {
-    name: _emitted(translate)
-    for name, translate in {
-        **dict.fromkeys(RECURRENT, _recurrent),
-        **dict.fromkeys(("quantize_per_tensor.default", "quantize_per_channel.default"), _quantise),
-        **dict.fromkeys(("dequantize_per_tensor.default", "dequantize_per_channel.default"), _dequantise),
-        "amax.default": _extreme("max"),
-        "amin.default": _extreme("min"),
-        "div.Tensor_mode": _divide,
-        "index.Tensor": _index,
-        "index_put.default": _index_put,
-        "scaled_dot_product_attention.default": _attention,
-        **{f"avg_pool{rank}d.default": _average_pool(rank) for rank in (1, 2, 3)},
-        **{f"max_pool{rank}d_with_indices.default": _max_pool(rank) for rank in (1, 2, 3)},
-        **{f"adaptive_max_pool{rank}d.default": _adaptive_max_pool(rank) for rank in (1, 2, 3)},
-    }.items()
+_TRANSLATIONS: dict[str, Callable[[Any, Any, Builder], Any]] = {
+    **dict.fromkeys(RECURRENT, _recurrent),
+    **dict.fromkeys(("quantize_per_tensor.default", "quantize_per_channel.default"), _quantise),
+    **dict.fromkeys(("dequantize_per_tensor.default", "dequantize_per_channel.default"), _dequantise),
+    "amax.default": partial(_extreme, "max"),
+    "amin.default": partial(_extreme, "min"),
+    "div.Tensor_mode": _divide,
+    "index.Tensor": lambda node, importer, build: _Places(build, *importer.retrieve_args(node)).read(),
+    "index_put.default": _index_put,
+    "scaled_dot_product_attention.default": _attention,
+    **{f"avg_pool{rank}d.default": partial(_average_pool, rank) for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d_with_indices.default": partial(_max_pool, rank) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d.default": partial(_adaptive_max_pool, rank) for rank in (1, 2, 3)},
 }
+
+CONVERSIONS = {name: partial(_emitted, translate) for name, translate in _TRANSLATIONS.items()}

@@ -1,13 +1,20 @@
-"""Exported programs of PyTorch, rewritten before TVM's importer translates them."""
+"""Exported programs of PyTorch: rewritten before TVM's importer translates them, and run."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operators on quantised values
+from tvm.relax.frontend.torch import from_exported_program
+
+from edgedeploy.compile.passes.constants import bounded
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.torch.operators import RECURRENT
+from edgedeploy.frontends.torch.operators import CONVERSIONS, RECURRENT
 
 _ATTENTION = "scaled_dot_product_attention.default"
 
@@ -25,6 +32,34 @@ _BINARY = (*_ARITHMETIC, "maximum", "minimum", "bitwise_and", "bitwise_or", "bit
 _OPERANDS = {**dict.fromkeys((*_BINARY, "ge"), (0, 2)), "where": (1, 3), "clamp": (0, 3)}
 
 
+def imported(archive: bytes) -> tuple[Any, Any]:
+    """The exported program in a plain archive, and its module by TVM's importer."""
+    program = torch.export.load(io.BytesIO(archive))
+    with torch.no_grad():
+        resolve_numbers(program)
+        module = from_exported_program(
+            decomposed(program),
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=CONVERSIONS,
+            run_ep_decomposition=False,
+        )
+    return program, bounded(module)
+
+
+def inferred(
+    program: Any, inputs: Sequence[str], outputs: Sequence[str], double: bool, tensors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """One inference by PyTorch, as exported or with float64 instead of float32."""
+    module, values = program.module(), [torch.from_numpy(np.array(tensors[name])) for name in inputs]
+    if double:
+        module = in_double(module)
+        values = [value.double() if value.dtype is torch.float32 else value for value in values]
+    with torch.no_grad():
+        returned = module(*values)
+    values = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+    return {name: value.numpy() for name, value in zip(outputs, values, strict=True)}
+
+
 def nodes_of(program: Any) -> Iterator[Any]:
     """The nodes of a program and of regions inside it, such as those of `torch.no_grad()`."""
     for module in program.graph_module.modules():
@@ -37,12 +72,10 @@ def _name(node: Any) -> str:
 
 def decomposed(program: Any) -> Any:
     """A program in ATen's core operators, except those that are translated whole; operands of one dtype each."""
-    import torch
-
     for node in nodes_of(program):
-        if getattr(node.target, "__name__", "") in RECURRENT:
+        if _name(node) in RECURRENT:
             _check_recurrent(node)
-    attention = [node for node in nodes_of(program) if getattr(node.target, "__name__", "") == _ATTENTION]
+    attention = [node for node in nodes_of(program) if _name(node) == _ATTENTION]
     table = torch.export.default_decompositions()
     for name in (*_WHOLE, *([_ATTENTION] if all(map(_has_no_mask, attention)) else [])):
         packet, overload = name.split(".")
@@ -77,8 +110,6 @@ def _has_no_mask(node: Any) -> bool:
 
 def _promote(program: Any) -> None:
     """Bring the operands of binary operators to the dtype that PyTorch computes in, and write their factor out."""
-    import torch
-
     graph, cast, times = program.graph, torch.ops.aten._to_copy.default, torch.ops.aten.mul.Tensor
 
     def inserted(target: Any, arguments: tuple[Any, ...], value: Any, **settings: Any) -> Any:
@@ -137,8 +168,6 @@ def resolve_numbers(program: Any) -> None:
 
 def _computed(node: Any, known: dict[Any, Any]) -> Any:
     """The value of a node, computed by PyTorch and added to `known`."""
-    import torch
-
     if node in known:
         return known[node]
     if node.op == "placeholder":
@@ -156,7 +185,6 @@ def _computed(node: Any, known: dict[Any, Any]) -> Any:
 
 def in_double(module: Any) -> Any:
     """A copy of a module that computes in float64 instead of float32."""
-    import torch
 
     def wider(value: Any) -> Any:
         return torch.float64 if value is torch.float32 else value
