@@ -131,19 +131,8 @@ def _one_hot(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.where(build.equal(wide, choices), on, off)
 
 
-def _depth_to_space(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """DepthToSpace: the blocks come before the channels (DCR), or after them (CRD)."""
-    data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
-    batch, channels, rows, columns = shape_of(data)
-    left = channels // block**2
-    split = [block, block, left] if mode == "DCR" else [left, block, block]
-    parts = build.reshape(data, [batch, *split, rows, columns])
-    parts = build.permute(parts, [0, 3, 4, 1, 5, 2] if mode == "DCR" else [0, 1, 4, 2, 5, 3])
-    return build.reshape(parts, [batch, left, rows * block, columns * block])
-
-
 def _space_to_depth(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """SpaceToDepth, the inverse of DepthToSpace; it has modes from opset 28 on."""
+    """SpaceToDepth: blocks go before the channels (DCR), or behind them (CRD, from opset 28 on)."""
     data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
     batch, channels, rows, columns = shape_of(data)
     parts = build.reshape(data, [batch, channels, rows // block, block, columns // block, block])
@@ -161,7 +150,10 @@ def _concatenate(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any
 
 TRANSLATIONS: dict[str, Translation] = {
     "Concat": _concatenate,
-    "DepthToSpace": _depth_to_space,
+    # TVM's is for opset 11 and later; before, there is no mode.
+    "DepthToSpace": lambda build, inputs, attr: build.importer.theirs(
+        "DepthToSpace", inputs, attr, max(build.importer.opset, 11)
+    ),
     "OneHot": _one_hot,
     "Pad": _pad,
     "Slice": _slice,
