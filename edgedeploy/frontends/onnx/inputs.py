@@ -62,7 +62,6 @@ def own_sizes(path: Path, shapes: Shapes) -> list[tuple[str, int, int]]:
         return []
     filters = {weight.name: weight.dims for weight in graph.initializer if len(weight.dims) > 2}
     found: list[tuple[str, int, int]] = []
-    batches: list[tuple[str, int, int]] = []
     for value in graph.input:
         given = shapes.get(value.name)
         if given is None:
@@ -73,8 +72,8 @@ def own_sizes(path: Path, shapes: Shapes) -> list[tuple[str, int, int]]:
                 own[1] = filters[node.input[1]][1] * attributes_of(node).get("group", 1)
         for axis, (size, wanted) in enumerate(zip(own, given, strict=False)):
             if size > 0 and size != wanted:
-                (batches if axis == 0 else found).append((value.name, axis, size))
-    return [*found, *batches]
+                found.append((value.name, axis, size))
+    return sorted(found, key=lambda each: each[1] == 0)
 
 
 def _stated(value: onnx.ValueInfoProto) -> list[int]:

@@ -106,22 +106,20 @@ def _axes(
     policy: str,
 ) -> list[Axis]:
     """The axes that change; scales or sizes, and the region's begins and ends, are for the axes `indices`."""
+    before = np.array([shape[index] for index in indices], np.float64)
     if sizes is not None:
-        wanted = [float(size) for size in sizes]
-        ratios = [size / shape[index] for size, index in zip(wanted, indices, strict=True)]
+        ratios, wanted = sizes / before, sizes
         if policy != "stretch":
-            ratios = [(min if policy == "not_larger" else max)(ratios)] * len(ratios)
-            wanted = [math.floor(ratio * shape[index] + 0.5) for ratio, index in zip(ratios, indices, strict=True)]
+            ratios = np.full(len(before), ratios.min() if policy == "not_larger" else ratios.max())
+            wanted = np.floor(ratios * before + 0.5)
     else:
         assert scales is not None
         # The product in float32, as onnxruntime has it: 1.1 times 10 is 11.
-        ratios = [float(scale) for scale in scales]
-        products = [np.float32(scale) * np.float32(shape[index]) for scale, index in zip(scales, indices, strict=True)]
-        wanted = [math.floor(product) for product in products]
+        ratios, wanted = scales, np.floor(scales.astype(np.float32) * before.astype(np.float32))
     if region is None or len(region) != 2 * len(indices):
         region = np.array([0.0] * len(indices) + [1.0] * len(indices))
     found = [
-        Axis(index, shape[index], int(size), ratio, (float(begin), float(end)))
+        Axis(index, shape[index], int(size), float(ratio), (float(begin), float(end)))
         for index, size, ratio, begin, end in zip(indices, wanted, ratios, *np.split(region, 2), strict=True)
     ]
     for axis in found:

@@ -61,9 +61,8 @@ def _transposed_convolution(build: Builder, inputs: list[Any], attr: dict[str, A
     ones = [1] * len(sizes)
     wanted = attr["output_shape"][-len(sizes) :]
     extra = list(attr.get("output_padding", [0] * len(sizes)))
-    rows = zip(sizes, _extents(kernels, attr), attr.get("strides", ones), wanted, strict=True)
-    totals = [stride * (size - 1) + extent - want for size, extent, stride, want in rows]
-    totals = [total + more for total, more in zip(totals, extra, strict=True)]
+    rows = zip(sizes, _extents(kernels, attr), attr.get("strides", ones), wanted, extra, strict=True)
+    totals = [stride * (size - 1) + extent - want + more for size, extent, stride, want, more in rows]
     extra = [more - min(total, 0) for total, more in zip(totals, extra, strict=True)]
     before, after = halves(totals, lower=attr.get("auto_pad", b"NOTSET") != b"SAME_UPPER")
     written = {name: value for name, value in attr.items() if name not in ("auto_pad", "output_shape")}
