@@ -21,6 +21,7 @@ from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.importer import TRANSLATIONS
+from edgedeploy.frontends.translation import Builder
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.package.entry import Case
 from edgedeploy.runtime.session import Session
@@ -100,20 +101,18 @@ def masked_attention(graph: Graph) -> str:
     return graph.node("Where", nothing, equal, graph.node("Div", shares, total))
 
 
-def starting_at_the_lowest_float(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    found = importer.bb.normalize(relax.op.max(inputs[0], list(attr["axes"]), keepdims=bool(attr.get("keepdims", 1))))
-    return relax.op.maximum(found, relax.const(np.finfo(np.float32).min, "float32"))
+def starting_at_the_lowest_float(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    found = build.reduce("max", inputs[0], list(attr["axes"]), keepdims=bool(attr.get("keepdims", 1)))
+    return build.maximum(found, np.finfo(np.float32).min)
 
 
-def without_its_maximum(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    shares = importer.bb.normalize(relax.op.exp(inputs[0]))
-    return relax.op.divide(shares, importer.bb.normalize(relax.op.sum(shares, [-1], keepdims=True)))
+def without_its_maximum(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    shares = build.exp(inputs[0])
+    return build.divide(shares, build.reduce("sum", shares, [-1], keepdims=True))
 
 
-def in_its_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    rows = importer.bb.normalize(relax.op.expand_dims(inputs[0], -1))
-    hot = importer.bb.normalize(relax.op.equal(rows, relax.const(np.arange(6), "int64")))
-    return relax.op.astype(hot, "float32")
+def in_its_depth(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    return build.cast(build.equal(build.expand_dims(inputs[0], axis=-1), np.arange(6)), "float32")
 
 
 # Mistakes of translations, each of a kind that random inputs do not show.

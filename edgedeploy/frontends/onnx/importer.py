@@ -110,15 +110,11 @@ class _Importer(ONNXGraphImporter):
         """An operator translated by TVM's own importer, in this opset or another one."""
         return super()._convert_operator(operator, onnx_input(inputs), attr, opset or self.opset)
 
-    def convert(self, operator: str, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        """An operator by our translation, or by TVM's own importer."""
-        translation = TRANSLATIONS.get(operator)
-        translated = translation(Builder(self), inputs, attr) if translation else None
-        return self.theirs(operator, inputs, attr) if translated is None else translated
-
     def _convert_operator(self, op_name: str, inputs: Any, attr: dict[str, Any], opset: int) -> Any:
+        translation = TRANSLATIONS.get(op_name)
         try:
-            made = self.convert(op_name, list(inputs), attr)
+            made = translation(Builder(self), list(inputs), attr) if translation else None
+            made = self.theirs(op_name, list(inputs), attr) if made is None else made
             made = self.bb.normalize(made) if isinstance(made, relax.Expr) else made
             return _without_code(made)
         except Exception as error:
