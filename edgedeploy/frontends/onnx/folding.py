@@ -41,7 +41,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     budget = _MOST_BYTES
     for _ in range(_MOST_ROUNDS):
         check_count(len(graph.node))
-        _drop_unused(graph)
+        drop_unused(graph)
         rewrite(graph, _constants)
         known = KnownValues(model, budget)
         known.fold()
@@ -49,7 +49,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
         if not rewrite(graph, written_out(model, known.shapes)):
             break
         _sort(graph)
-    _drop_unused(graph)
+    drop_unused(graph)
     rewrite(graph, between_pairs(graph))
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output))
@@ -135,7 +135,7 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
     raise ModelError("operator Constant cannot be imported", why=f"node {title_of(node)!r} has no value of numbers")
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
+def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove nodes and weights that no output needs, and trailing optional outputs that no node reads."""
     needed, kept = {value.name for value in graph.output}, []
     for node in reversed(graph.node):

@@ -144,21 +144,18 @@ def _fused_matmul(build: NodeBuilder) -> Sequence[str] | None:
 
 
 def _gelu(build: NodeBuilder) -> Sequence[str] | None:
-    """Gelu and BiasGelu: x (1 + erf(x / sqrt(2))) / 2, x being a sum with a bias if there is one."""
+    """x (1 + curve(x)) / 2, x being a sum with a bias if there is one.
+
+    The curve of Gelu and BiasGelu is erf(x / sqrt(2)), that of FastGelu tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
+    """
     first = build.inputs[0]
     data = build.add("Add", first, build.optional(1)) if build.optional(1) else first
-    error = build.add("Erf", build.add("Mul", data, build.weight(0.5**0.5, first)))
-    half = build.add("Mul", data, build.weight(0.5, first))
-    return [build.add("Mul", half, build.add("Add", error, build.weight(1, first)))]
-
-
-def _fast_gelu(build: NodeBuilder) -> Sequence[str] | None:
-    """FastGelu: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, x as for Gelu."""
-    first = build.inputs[0]
-    data = build.add("Add", first, build.optional(1)) if build.optional(1) else first
-    cube = build.add("Mul", build.add("Mul", data, data), data)
-    inner = build.add("Add", data, build.add("Mul", cube, build.weight(0.044715, first)))
-    curve = build.add("Tanh", build.add("Mul", inner, build.weight((2 / np.pi) ** 0.5, first)))
+    if build.operator == "FastGelu":
+        cube = build.add("Mul", build.add("Mul", data, data), data)
+        inner = build.add("Add", data, build.add("Mul", cube, build.weight(0.044715, first)))
+        curve = build.add("Tanh", build.add("Mul", inner, build.weight((2 / np.pi) ** 0.5, first)))
+    else:
+        curve = build.add("Erf", build.add("Mul", data, build.weight(0.5**0.5, first)))
     half = build.add("Mul", data, build.weight(0.5, first))
     return [build.add("Mul", half, build.add("Add", curve, build.weight(1, first)))]
 
@@ -222,7 +219,7 @@ def _unpacked(build: NodeBuilder, packed: str, bits: int, shape: Sequence[int]) 
 
 CONTRIB: dict[str, Writer] = {
     "BiasGelu": _gelu,
-    "FastGelu": _fast_gelu,
+    "FastGelu": _gelu,
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,

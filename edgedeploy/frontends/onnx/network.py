@@ -30,7 +30,7 @@ from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.target.board import load_board
 
-# Operators of which a folded quantised network has at least one.
+# A folded quantised network has at least one of these operators.
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
 
 # Operators whose results are sums over a filter or a row.

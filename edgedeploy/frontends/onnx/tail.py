@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.folding import constant_of
+from edgedeploy.frontends.onnx.folding import constant_of, drop_unused
 from edgedeploy.frontends.onnx.nodes import ONNX_DOMAINS, branches, opset_of, reads, replace_nodes, title_of
 from edgedeploy.model.tail.operators import OPERATORS
 from edgedeploy.model.tail.program import Attribute, Block, Constant, Node
@@ -33,7 +33,7 @@ _SINCE = {"Softmax": 13}
 
 
 def cut(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Block] | None:
-    """A model of `folding.folded` in two parts, the outputs of the first of which the second, a tail, reads.
+    """A model of `folding.folded` in two parts: a model to compile, and a tail, which reads its outputs.
 
     None if no size in it depends on data.
     """
@@ -110,12 +110,9 @@ def _move(nodes: Sequence[onnx.NodeProto], behind: set[int], model: onnx.ModelPr
 def _head(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.ModelProto:
     head = deepcopy(model)
     replace_nodes(head.graph, nodes)
-    needed = {name for node in nodes for name in reads(node)}
-    kept = [weight for weight in head.graph.initializer if weight.name in needed]
-    del head.graph.initializer[:]
-    head.graph.initializer.extend(kept)
     del head.graph.output[:]
     head.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    drop_unused(head.graph)
     return head
 
 
