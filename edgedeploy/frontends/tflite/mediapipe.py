@@ -144,11 +144,10 @@ def _pooled(options: bytes, data: np.ndarray) -> list[np.ndarray]:
 def _unpooled(options: bytes, data: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
     height, width = Windows.parsed(options).sizes
     batch, rows, columns, channels = data.shape
-    made = np.zeros((batch, rows * height, columns * width, channels), np.float32)
-    for image, row, column, channel in np.ndindex(*data.shape):
-        down, right = divmod(int(places[image, row, column, channel]), width)
-        made[image, row * height + down, column * width + right, channel] = data[image, row, column, channel]
-    return [made]
+    made = np.zeros((*data.shape, height * width), np.float32)
+    np.put_along_axis(made, places[..., None].astype(int), data[..., None], -1)
+    made = made.reshape(*data.shape, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return [made.reshape(batch, rows * height, columns * width, channels)]
 
 
 def _matrix(options: bytes, landmarks: np.ndarray) -> list[np.ndarray]:

@@ -137,8 +137,7 @@ class QuantisedConverter(OperatorConverter):
 
     def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
         """Tensors by their places, quantised ones as float32."""
-        indices = [int(place) for place in self._indices_or_empty(tensors_idx_list)]
-        return [self._wrapped(place) for place in indices]
+        return [self._wrapped(int(place)) for place in self._indices_or_empty(tensors_idx_list)]
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> np.ndarray:
         """The stored values of a tensor; of a quantised one the real numbers, or the integers after conversion."""
@@ -167,14 +166,14 @@ class QuantisedConverter(OperatorConverter):
         data, weights, bias = (
             int(op.Inputs(place)) if place < op.InputsLength() else -1 for place in _WEIGHTED.get(name, (0, 0, 0))
         )
-        if name not in _WEIGHTED or min(data, weights) < 0 or self._stored_size(weights) == 0:
+        if name not in _WEIGHTED or min(data, weights) < 0 or not self._plain(weights).buffer.DataLength():
             return
         held = Quantisation.of(self.subgraph.Tensors(weights))
         if held is None:
             return
         self._set(weights, held.dequantised(constant(self._stored(weights))))
         given = Quantisation.of(self.subgraph.Tensors(data))
-        if given is not None and bias >= 0 and self._stored_size(bias):
+        if given is not None and bias >= 0 and self._plain(bias).buffer.DataLength():
             self._write_bias(bias, given.scale * held.scale, windowed=name in _WINDOWED)
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
@@ -222,9 +221,6 @@ class QuantisedConverter(OperatorConverter):
     def _plain(self, place: int) -> Any:
         tensor = self.subgraph.Tensors(place)
         return TensorWrapper(place, tensor, self.model.Buffers(tensor.Buffer()))
-
-    def _stored_size(self, place: int) -> int:
-        return int(self.model.Buffers(self.subgraph.Tensors(place).Buffer()).DataLength())
 
     def _stored(self, place: int) -> np.ndarray:
         """The integers in the file; two of four bits share a byte, the first in its lower half."""

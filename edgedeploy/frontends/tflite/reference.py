@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,25 +44,17 @@ def inferred(
     for name, detail in zip(inputs, given, strict=False):
         interpreter.set_tensor(detail["index"], tensors[name])
     interpreter.invoke()
-    for step in custom:
-        arrays = [halves[place] if place in halves else interpreter.get_tensor(place) for place in step.inputs]
-        for place, made in zip(step.outputs, OPERATORS[step.name].compute(step.options, *arrays), strict=True):
-            interpreter.set_tensor(place, made)
+    for name, operator in custom:
+        arrays = [halves[place] if place in halves else interpreter.get_tensor(place) for place in operator.inputs]
+        made = OPERATORS[name].compute(options_of(operator.customOptions), *arrays)
+        for place, array in zip(operator.outputs, made, strict=True):
+            interpreter.set_tensor(place, array)
         interpreter.invoke()
     details = zip(outputs, interpreter.get_output_details(), strict=False)
     return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
 
 
-class _Step(NamedTuple):
-    """A custom operator of a file, with its tensors."""
-
-    name: str
-    options: bytes
-    inputs: list[int]
-    outputs: list[int]
-
-
-def _without_custom(content: bytes) -> tuple[bytes, list[_Step], dict[int, np.ndarray]]:
+def _without_custom(content: bytes) -> tuple[bytes, list[tuple[str, Any]], dict[int, np.ndarray]]:
     """A file without its custom operators, these in topological order, and half-precision weights that they read.
 
     The operators' outputs become further inputs of the file, and their inputs further outputs. XNNPACK refuses weights
@@ -83,11 +75,11 @@ def _without_custom(content: bytes) -> tuple[bytes, list[_Step], dict[int, np.nd
         if name not in OPERATORS:
             kept.append(operator)
             continue
-        places = [int(place) for place in operator.inputs], [int(place) for place in operator.outputs]
-        steps.append(_Step(name, options_of(operator.customOptions), *places))
+        operator.inputs, operator.outputs = operator.inputs.tolist(), operator.outputs.tolist()
+        steps.append((name, operator))
     graph.operators = kept
     stored = {place for place, tensor in enumerate(graph.tensors) if model.buffers[tensor.buffer].data is not None}
-    read = {place for step in steps for place in step.inputs} - stored
+    read = {place for _, operator in steps for place in operator.inputs} - stored
     halves = {}
     for operator in kept:
         if operator.outputs[0] in read and set(operator.inputs) <= stored:
@@ -95,7 +87,7 @@ def _without_custom(content: bytes) -> tuple[bytes, list[_Step], dict[int, np.nd
             data = np.asarray(model.buffers[tensor.buffer].data, np.uint8)
             halves[int(operator.outputs[0])] = data.view(np.float16).astype(np.float32).reshape(tensor.shape)
     read -= halves.keys()
-    made = [place for step in steps for place in step.outputs]
+    made = [place for _, operator in steps for place in operator.outputs]
     graph.inputs = np.array([*graph.inputs, *made], np.int32)
     graph.outputs = np.array([*graph.outputs, *sorted(read - set(graph.outputs))], np.int32)
     return packed(model), steps, halves

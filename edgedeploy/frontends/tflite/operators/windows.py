@@ -114,13 +114,9 @@ def _reduce_window(converter: Any, op: Any) -> Any:
 
     if of("BaseDilations", ones) != ones:
         raise ModelError("gaps between values (base_dilations) are not supported")
-    windows = _Windows(
-        of("WindowDimensions", ones),
-        of("WindowStrides", ones),
-        of("WindowDilations", ones),
-        of("Padding", [0, 0] * rank),
-    )
-    if [*map(len, (windows.sizes, windows.strides, windows.dilations)), len(windows.padding) // 2] != [rank] * 4:
+    sizes, strides, dilations = (of(f"Window{name}", ones) for name in ("Dimensions", "Strides", "Dilations"))
+    windows = _Windows(sizes, strides, dilations, of("Padding", [0, 0] * rank))
+    if [*map(len, (sizes, strides, dilations)), len(windows.padding) // 2] != [rank] * 4:
         raise ModelError(f"its windows do not fit a tensor of {rank} dimensions")
     pooled = _max_pool(converter, data, windows) if reducer == "MAXIMUM" and is_float(data) else None
     if pooled is None:
