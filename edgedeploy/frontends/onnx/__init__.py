@@ -177,10 +177,6 @@ def _metadata(model: onnx.ModelProto) -> dict[str, str]:
     return kept((entry.key, entry.value) for entry in model.metadata_props)
 
 
-# As of this opset Resize may leave out its region and its scales.
-_OPTIONAL_SCALES = 13
-
-
 def _keep_one_of_scales_and_sizes(model: onnx.ModelProto) -> None:
     """Drop the scales of each Resize that also has sizes, which are exact; TVM refuses both.
 
@@ -190,14 +186,11 @@ def _keep_one_of_scales_and_sizes(model: onnx.ModelProto) -> None:
     for node in graph.node:
         if node.op_type != "Resize" or len(node.input) != 4 or not node.input[3]:
             continue
-        if opset_of(model) < _OPTIONAL_SCALES and not empty:
+        if opset_of(model) < 13 and not empty:
             empty = "edgedeploy/no scales"
             graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), empty))
         node.input[2] = empty
         node.input[1] = node.input[1] or empty
-
-
-_STATES = (5, 6)  # places of the initial states among the inputs of recurrent nodes
 
 
 def _time_first(build: NodeBuilder) -> Sequence[str] | None:
@@ -205,9 +198,9 @@ def _time_first(build: NodeBuilder) -> Sequence[str] | None:
     if not build.attributes.pop("layout", 0):
         return None
     inputs = [
-        build.add("Transpose", name, perm=[1, 0, 2]) if name and place in (0, *_STATES) else name
+        build.add("Transpose", name, perm=[1, 0, 2]) if name and place in (0, 5, 6) else name
         for place, name in enumerate(build.inputs)
-    ]
+    ]  # the data and the initial states
     settings = {name: value for name, value in build.attributes.items() if value != []}
     made = build.several(len(build.outputs), build.operator, *inputs, **settings)
     return [build.add("Transpose", each, perm=[1, 0, 2] if place else [2, 0, 1, 3]) for place, each in enumerate(made)]

@@ -54,7 +54,6 @@ _OF_NEWER_OPSETS = {
 
 # By operator; any other is understood up to opset 21.
 _NEWEST = {name: version for version, names in _OF_NEWER_OPSETS.items() for name in names.split()}
-_NEWEST_OF_OTHERS = 21
 
 _WITHOUT = "export the network without it, or cut the network before this node"
 
@@ -95,7 +94,7 @@ class _Importer(ONNXGraphImporter):
 
     def _check_version(self, node: onnx.NodeProto) -> None:
         """Refuse an operator of a newer version than is understood."""
-        newest = _NEWEST.get(node.op_type, _NEWEST_OF_OTHERS)
+        newest = _NEWEST.get(node.op_type, 21)
         if node.domain not in ONNX_DOMAINS or self.opset <= newest or not onnx.defs.has(node.op_type):
             return
         version = onnx.defs.get_schema(node.op_type, self.opset).since_version

@@ -38,9 +38,6 @@ _FUNCTIONS = {
     "LinearAttention", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
 }  # fmt: skip
 
-# The translation gives their first output only.
-_OF_ONE_OUTPUT = {"LayerNormalization"}
-
 # Writers by domain and operator; they come before ONNX's own function.
 _WRITERS: dict[str, dict[str, Writer]] = {
     **{domain: {"Attention": plain_attention, **QUANTISED} for domain in ONNX_DOMAINS},
@@ -87,7 +84,8 @@ def written_out(model: onnx.ModelProto, shapes: Shapes) -> Rule:
 
     def rule(node: onnx.NodeProto, number: int) -> Part | None:
         part = part_of(node, number, shapes, writers.get(node.domain, {}))
-        needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
+        # The translation of LayerNormalization gives its first output only.
+        needed = node.op_type in _FUNCTIONS or (node.op_type == "LayerNormalization" and len(node.output) > 1)
         return _function(model, node, number, shapes) if not part and needed and node.domain in ONNX_DOMAINS else part
 
     return rule

@@ -56,7 +56,6 @@ def _quantised(build: NodeBuilder, value: str, place: int) -> str:
 
 
 def _as_float(build: NodeBuilder, name: str) -> str:
-    """An input in float32."""
     return name if build.type(name) == TensorProto.FLOAT else build.cast(name)
 
 

@@ -117,7 +117,6 @@ def _head(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequ
 
 
 def _block(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: Iterable[onnx.TensorProto]) -> Block:
-    """Nodes as a tail has them."""
     needed = {name for node in nodes for name in reads(node)} | set(outputs)
     constants = {weight.name: _constant(weight) for weight in weights if weight.name in needed}
     written = []

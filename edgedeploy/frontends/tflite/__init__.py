@@ -20,9 +20,6 @@ from edgedeploy.frontends.tflite.tail import cut
 from edgedeploy.model.network import CutOff, Network
 from edgedeploy.model.tail.program import Tail
 
-# FlatBuffers' file identifier, behind the offset of the root table.
-_IDENTIFIER = b"TFL3"
-
 _HINTS = ["convert the network again with a recent TensorFlow", "or export it to ONNX, with tf2onnx"]
 
 
@@ -34,8 +31,8 @@ class TfLite(Format):
     packages = ("tflite", "ai-edge-litert")
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it has FlatBuffers' identifier."""
-        return head[4:8] == _IDENTIFIER
+        """Whether it has FlatBuffers' identifier, behind the offset of the root table."""
+        return head[4:8] == b"TFL3"
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`. The file fixes its shapes."""

@@ -139,7 +139,6 @@ def _peepholes(converter: Any, directions: Sequence[Sequence[Any]], layer: Recur
 
 
 def _values(converter: Any, tensor: Any) -> np.ndarray:
-    """The values of a constant tensor."""
     if converter.has_expr(tensor.tensor_idx) or not tensor.buffer.DataLength():
         raise ModelError("weights of an LSTM depend on the network's input", why="only constants are known to work")
     values = np.asarray(converter.get_tensor_value(tensor))

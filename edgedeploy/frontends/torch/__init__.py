@@ -46,8 +46,7 @@ _OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.
 _MOST_GROWTH = 4  # of an archive that is unpacked: PyTorch stores without compression
 _DEEPEST = 60  # nested values of a graph; those of PyTorch are a dozen
 
-_EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')"
-_HINTS = [f"export it with PyTorch: {_EXPORT}"]
+_HINTS = ["export it with PyTorch: torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')"]
 
 
 class TorchExport(Format):

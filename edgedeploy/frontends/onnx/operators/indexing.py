@@ -13,8 +13,6 @@ from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
-_INDEX_TYPE = "int64"
-
 
 def _from_begin(build: Builder, indices: Any, sizes: int | np.ndarray) -> Any:
     """Indices on axes of these sizes, int64: constants count from the beginning, `compile.guards` checks others."""
@@ -22,8 +20,8 @@ def _from_begin(build: Builder, indices: Any, sizes: int | np.ndarray) -> Any:
     if values is not None:
         if ((values < -np.asarray(sizes)) | (values >= sizes)).any():
             raise ValueError(f"an index is beyond an axis of {sizes}")
-        return constant(np.where(values < 0, values + sizes, values), _INDEX_TYPE)
-    return build.cast(indices, _INDEX_TYPE)
+        return constant(np.where(values < 0, values + sizes, values), "int64")
+    return build.cast(indices, "int64")
 
 
 def _gather(operator: Callable[[Any, Any, int], Any], build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -65,7 +63,7 @@ def _image(build: Builder, images: int, indices: Any) -> Any:
     begun = _from_begin(build, indices, images)
     if constant_value(begun) is not None:
         return begun
-    return build.take(constant(np.arange(images), _INDEX_TYPE), begun, 0)
+    return build.take(constant(np.arange(images), "int64"), begun, 0)
 
 
 def _roi_align(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -76,7 +74,7 @@ def _roi_align(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
 def _max_roi_pool(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Each region begins with the index of its image, as a float."""
     data, regions = inputs
-    indices = _image(build, shape_of(data)[0], build.cast(build.take(regions, np.array([0]), 1), _INDEX_TYPE))
+    indices = _image(build, shape_of(data)[0], build.cast(build.take(regions, np.array([0]), 1), "int64"))
     corners = build.take(regions, np.arange(1, shape_of(regions)[1]), 1)
     whole = build.concat([build.cast(indices, dtype_of(regions)), corners], axis=1)
     return build.importer.theirs("MaxRoiPool", [data, whole], attr)

@@ -20,9 +20,6 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 # Code takes smaller numbers for zero. As scales they saturate all but numbers below 1e-35, as this one does.
 _LEAST_SCALE = np.finfo(np.float32).tiny
 
-# As of this opset the result of DequantizeLinear has the dtype of the scale.
-_TYPED_BY_SCALE = 19
-
 
 def _quantise(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     zero, stated = optional(inputs, 2), attr.get("output_dtype") or None
@@ -44,7 +41,7 @@ def _dequantise(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
         return None
     _check(attr, dtype, _INTEGERS)
     stated = attr.get("output_dtype") or None
-    made = dtype_of(inputs[1]) if build.importer.opset >= _TYPED_BY_SCALE else "float32"
+    made = dtype_of(inputs[1]) if build.importer.opset >= 19 else "float32"  # older ones know no other
     made = helper.tensor_dtype_to_np_dtype(stated).name if stated else made
     scale, zero, axis = _parameters(build, inputs, attr, dtype)
     return relax.op.dequantize(inputs[0], scale, zero, axis=axis, out_dtype=made)
