@@ -205,10 +205,9 @@ def _typed(path: Path, stated: onnx.ValueInfoProto, value: object) -> np.ndarray
         exact = given.dtype.kind == "b" if dtype.kind == "b" else given.dtype.kind != "b"
         with np.errstate(all="ignore"):
             typed = given.astype(dtype)
+        is_float = dtype.name.startswith(("float", "bfloat"))
         # Compared as Python's numbers: numpy's would wrap around again.
-        if exact and (
-            dtype.name.startswith(("float", "bfloat")) or (typed.astype(object) == given.astype(object)).all()
-        ):
+        if exact and (is_float or (typed.astype(object) == given.astype(object)).all()):
             return typed
     raise InputError(
         f"{path}: input {name!r} cannot be set to {value!r}",

@@ -73,11 +73,9 @@ def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[in
     places: set[int] = set()
     certain: list[int] = []
     for place, node in enumerate(nodes):
-        first = _BY_SIZES.get(node.op_type)
-        sizes = [] if first is None else [name for name in node.input[first:] if name]
-        deciding = node.input[_BY_VALUES.get(node.op_type, len(node.input)) :]
+        sizes, deciding = (node.input[table.get(node.op_type, len(node.input)) :] for table in (_BY_SIZES, _BY_VALUES))
         begins = node.domain in ONNX_DOMAINS and not constant.issuperset(filter(None, deciding))
-        if begins or not constant.issuperset(sizes) or not values.isdisjoint(reads(node)):
+        if begins or not constant.issuperset(filter(None, sizes)) or not values.isdisjoint(reads(node)):
             places.add(place)
             values.update(filter(None, node.output))
         if begins:

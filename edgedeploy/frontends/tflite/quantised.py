@@ -37,6 +37,9 @@ _COPIES = (
     *("DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "RESHAPE", "REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT"),
     *("SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
 )
+# The dtypes that the integers of quantised tensors are stored in.
+_STORED = {TensorType.INT4: "int8", TensorType.INT8: "int8", TensorType.INT16: "int16", TensorType.UINT8: "uint8"}
+
 # Operators that read integers as such, though their tensor has a scale.
 _OF_INTEGERS = ("BITCAST", "CAST")
 
@@ -53,7 +56,7 @@ class Quantisation:
     @classmethod
     def of(cls, tensor: Any) -> Quantisation | None:
         """The quantisation of a tensor of the schema; None if it holds plain numbers."""
-        dtype, table = _integers(tensor.Type()), tensor.Quantization()
+        dtype, table = _STORED.get(tensor.Type()), tensor.Quantization()
         if dtype is None or table is None or not (table.ScaleLength() or table.DetailsType()):
             return None
         name = name_of(tensor)
@@ -248,9 +251,3 @@ class _AsFloat:
 
     def Quantization(self) -> None:  # noqa: N802
         return None
-
-
-def _integers(kind: int) -> str | None:
-    """The dtype that stores the integers of a quantised tensor, by the schema's number of its type."""
-    dtypes = {TensorType.INT4: "int8", TensorType.INT8: "int8", TensorType.INT16: "int16", TensorType.UINT8: "uint8"}
-    return dtypes.get(kind)

@@ -48,9 +48,8 @@ def _reduction(attr: dict[str, Any]) -> str:
 def _scatter_elements(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     data, indices, updates = inputs
     axis = int(attr.get("axis", 0)) % len(shape_of(data))
-    return relax.op.scatter_elements(
-        data, _from_begin(build, indices, shape_of(data)[axis]), updates, axis, _reduction(attr)
-    )
+    begun = _from_begin(build, indices, shape_of(data)[axis])
+    return relax.op.scatter_elements(data, begun, updates, axis, _reduction(attr))
 
 
 def _scatter_nd(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
