@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from edgedeploy.frontends.architectures.layers import Layers, Size, multiple_of_eight
+from edgedeploy.frontends.architectures.layers import RELU, Layers, Size, multiple_of_eight
 from edgedeploy.frontends.format import Converted
-from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.graph import Value, operator
 
 CLASSES = 1000
 
@@ -22,29 +22,25 @@ def _image(layers: Layers, name: str = "input", size: int = 224) -> Value:
 
 def _classified(layers: Layers, value: Value, output: str = "output") -> Converted:
     """The network, whose output is a dense layer's, 1x1000."""
-    return Converted(layers.model([layers.output(output, layers.dense(value, CLASSES))]), [])
+    return Converted(layers.model([layers.named(layers.dense(value, CLASSES), output)]))
 
 
 def _plain_block(layers: Layers, value: Value, channels: int, stride: int) -> Value:
     """Two convolutions next to a shortcut, which is a convolution if the size changes."""
-    branch = _normalised(layers, layers.conv(value, channels, 3, stride))
-    branch = layers.normalise(layers.conv(branch, channels, 3))
+    branch = layers.normalise(layers.conv(layers.unit(value, channels, 3, stride), channels, 3))
     return _joined(layers, branch, value, stride)
 
 
 def _bottleneck(layers: Layers, value: Value, channels: int, stride: int) -> Value:
     """Three convolutions, the middle one with a quarter of the channels, next to a shortcut."""
-    branch = _normalised(layers, layers.conv(value, channels // 4, 1))
-    branch = _normalised(layers, layers.conv(branch, channels // 4, 3, stride))
-    branch = layers.normalise(layers.conv(branch, channels, 1))
-    return _joined(layers, branch, value, stride)
+    branch = layers.unit(layers.unit(value, channels // 4), channels // 4, 3, stride)
+    return _joined(layers, layers.normalise(layers.conv(branch, channels, 1)), value, stride)
 
 
 def _bottleneck_v2(layers: Layers, value: Value, channels: int, stride: int) -> Value:
     """The same three convolutions in the second version."""
-    begin = _normalised(layers, value)
-    branch = _normalised(layers, layers.conv(begin, channels // 4, 1))
-    branch = _normalised(layers, layers.conv(branch, channels // 4, 3, stride))
+    begin = layers.activated(value)
+    branch = layers.unit(layers.unit(begin, channels // 4), channels // 4, 3, stride)
     branch = layers.conv(branch, channels, 1)
     return layers.sum(branch, layers.conv(begin, channels, 1, stride) if value.shape[1] != channels else value)
 
@@ -52,11 +48,7 @@ def _bottleneck_v2(layers: Layers, value: Value, channels: int, stride: int) -> 
 def _joined(layers: Layers, branch: Value, value: Value, stride: int) -> Value:
     if branch.shape != value.shape:
         value = layers.normalise(layers.conv(value, branch.shape[1], 1, stride))
-    return layers.relu(layers.sum(branch, value))
-
-
-def _normalised(layers: Layers, value: Value) -> Value:
-    return layers.relu(layers.normalise(value))
+    return RELU(layers, layers.sum(branch, value))
 
 
 # By name: the block, the channels of the first stage (each later one has twice as many), the number of blocks of each
@@ -80,12 +72,12 @@ def resnet(name: str) -> Converted:
     layers = Layers(name, epsilon=1e-5)
     value = _image(layers, image)
     value = layers.conv(layers.normalise(value) if second_version else value, 64, 7, 2)
-    value = layers.max_pool(_normalised(layers, value), 3, 2)
+    value = layers.max_pool(layers.activated(value), 3, 2)
     for stage, blocks in enumerate(stages):
         for number in range(blocks):
             value = block(layers, value, channels << stage, 2 if stage and not number else 1)
     if second_version:
-        value = _normalised(layers, value)
+        value = layers.activated(value)
     return _classified(layers, layers.global_mean(value), output)
 
 
@@ -95,11 +87,12 @@ def vgg16() -> Converted:
     value = _image(layers)
     for channels, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(convolutions):
-            value = layers.relu(layers.conv(value, channels, 3, bias=0.0, gain=2.0))
+            filters = layers.filters(value.shape[1], channels, 3, bias=True, gain=2.0)
+            value = RELU(layers, layers.apply(filters, value))
         value = layers.max_pool(value, 2, 2, padding=0)
     value = layers.node("Flatten", value)
     for _ in range(2):
-        value = layers.relu(layers.dense(value, 4096, gain=2.0))
+        value = RELU(layers, layers.dense(value, 4096, gain=2.0))
     return _classified(layers, value)
 
 
@@ -130,7 +123,7 @@ def inception_v3() -> Converted:
 def _chain(layers: Layers, value: Value, steps: list[_Step]) -> Value:
     for channels, kernel, *how in steps:
         stride, padding = how or (1, None)
-        value = _normalised(layers, layers.conv(value, channels, kernel, stride, padding=padding))
+        value = layers.unit(value, channels, kernel, stride, padding=padding)
     return value
 
 
@@ -176,35 +169,34 @@ _SMALL = (
 
 def mobilenet_v2() -> Converted:
     """MobileNet v2 (Sandler et al., 2018, arXiv:1801.04381)."""
-    layers = Layers("mobilenet_v2", epsilon=1e-5)
-    value = layers.relu6(layers.normalise(layers.conv(_image(layers), 32, 3, 2)))
+    layers = Layers("mobilenet_v2", lambda graph, value: graph.clip(value, 0, 6), epsilon=1e-5)
+    value = layers.unit(_image(layers), 32, 3, 2)
     for expansion, channels, blocks, stride in _V2:
         for block in range(blocks):
-            expanded = expansion * value.shape[1]
-            branch = layers.inverted(value, 3, expanded, channels, 1 if block else stride, layers.relu6, None)
+            branch = layers.inverted(value, 3, expansion * value.shape[1], channels, 1 if block else stride)
             value = layers.sum(value, branch) if branch.shape == value.shape else branch
-    value = layers.relu6(layers.normalise(layers.conv(value, 1280, 1)))
-    return _classified(layers, layers.global_mean(value))
+    return _classified(layers, layers.global_mean(layers.unit(value, 1280)))
 
 
 def mobilenet_v3(size: str) -> Converted:
     """MobileNet v3 (Howard et al., "Searching for MobileNetV3", 2019, arXiv:1905.02244), `large` or `small`."""
-    layers = Layers(f"mobilenet_v3_{size}", epsilon=1e-3)
-    swish = partial(layers.node, "HardSwish")
-    gate = partial(layers.node, "HardSigmoid", alpha=1 / 6)
-
-    def excite(value: Value) -> Value:
-        hidden = multiple_of_eight(value.shape[1] // 4)
-        return layers.node("Mul", layers.excited(value, hidden, layers.relu, gate), value)
-
-    value = swish(layers.normalise(layers.conv(_image(layers), 16, 3, 2)))
+    swish = operator("HardSwish")
+    layers = Layers(f"mobilenet_v3_{size}", swish, epsilon=1e-3)
+    value = layers.unit(_image(layers), 16, 3, 2)
     for kernel, channels, excited, swished, stride, widths in _LARGE if size == "large" else _SMALL:
+        layers.activation = swish if swished else RELU
         for block, expanded in enumerate(widths):
-            step, activate = 1 if block else stride, swish if swished else layers.relu
-            branch = layers.inverted(value, kernel, expanded, channels, step, activate, excite if excited else None)
+            step, excite = 1 if block else stride, _excite if excited else None
+            branch = layers.inverted(value, kernel, expanded, channels, step, excite)
             value = layers.sum(value, branch) if branch.shape == value.shape else branch
-    value = swish(layers.normalise(layers.conv(value, 6 * value.shape[1], 1)))
-    return _classified(layers, swish(layers.dense(layers.global_mean(value), 1280 if size == "large" else 1024)))
+    mean = layers.global_mean(layers.unit(value, 6 * value.shape[1]))
+    return _classified(layers, swish(layers, layers.dense(mean, 1280 if size == "large" else 1024)))
+
+
+def _excite(layers: Layers, value: Value) -> Value:
+    gate = operator("HardSigmoid", "alpha")
+    factors = layers.excited(value, multiple_of_eight(value.shape[1] // 4), RELU, lambda *of: gate(*of, 1 / 6))
+    return layers.node("Mul", factors, value)
 
 
 _CONVNEXT_EPSILON = 1e-6
@@ -215,13 +207,13 @@ _LAYER_SCALE = 0.1
 def convnext_tiny() -> Converted:
     """ConvNeXt-Tiny (Liu et al., "A ConvNet for the 2020s", 2022, arXiv:2201.03545)."""
     layers = Layers("convnext_tiny", epsilon=_CONVNEXT_EPSILON)
-    value = _layer_norm(layers, layers.conv(_image(layers), 96, 4, 4, bias=0.0, padding=0))
+    value = _layer_norm(layers, layers.conv(_image(layers), 96, 4, 4, bias=True, padding=0))
     for channels, blocks in ((96, 3), (192, 3), (384, 9), (768, 3)):
         if value.shape[1] != channels:
-            value = layers.conv(_layer_norm(layers, value), channels, 2, 2, bias=0.0, padding=0)
+            value = layers.conv(_layer_norm(layers, value), channels, 2, 2, bias=True, padding=0)
         for _ in range(blocks):
             # A depthwise convolution and two dense layers at each place, next to a shortcut.
-            branch = layers.layer_norm(layers.depthwise(value, 7, bias=0.0), _CONVNEXT_EPSILON)
+            branch = layers.layer_norm(layers.depthwise(value, 7, bias=True), _CONVNEXT_EPSILON)
             branch = layers.product(layers.gelu(layers.product(branch, 4 * channels)), channels)
             branch = layers.transpose(branch, [0, 3, 1, 2])
             value = layers.sum(layers.learned_factors(branch, (channels, 1, 1), _LAYER_SCALE), value)

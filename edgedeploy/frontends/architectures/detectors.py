@@ -14,7 +14,7 @@ import onnx
 
 from edgedeploy.frontends.architectures.layers import Layers, multiple_of_eight, prior
 from edgedeploy.frontends.format import Converted
-from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.graph import Graph, Value, operator
 from edgedeploy.model.heads import Head
 
 CLASSES = 80
@@ -46,7 +46,7 @@ def efficientdet(number: int) -> Converted:
     1 x anchors x 90, after a sigmoid.
     """
     size, channels, cells, width, depth = _EFFICIENTDETS[number]
-    layers = Layers(f"efficientdet-d{number}", epsilon=1e-3, tensorflow=True)
+    layers = Layers(f"efficientdet-d{number}", Graph.swish, epsilon=1e-3, tensorflow=True)
     levels = _efficientnet(layers, layers.image("data", size, -2, 2), width, depth)
     # Level 6 is computed from level 5, and level 7 from level 6.
     levels.append(layers.max_pool(_resampled(layers, levels[2], channels), 3, 2))
@@ -55,32 +55,32 @@ def efficientdet(number: int) -> Converted:
         levels = _cell(layers, levels, channels)
     boxes = _efficientdet_head(layers, levels, 4, bias=0.0, spread=0.2)
     scores = _efficientdet_head(layers, levels, _EFFICIENTDET_CLASSES, bias=prior(0.01), spread=0.8)
-    outputs = [layers.output("regression", boxes), layers.output("classification", layers.node("Sigmoid", scores))]
+    outputs = [layers.named(boxes, "regression"), layers.named(layers.node("Sigmoid", scores), "classification")]
     return Converted(layers.model(outputs))
 
 
 def _efficientnet(layers: Layers, image: Value, width: float, depth: float) -> list[Value]:
     """Levels 3, 4 and 5 of EfficientNet (Tan and Le, 2019, arXiv:1905.11946)."""
-    value = layers.swish(layers.normalise(layers.conv(image, multiple_of_eight(32 * width), 3, 2)))
-    levels, sigmoid = [], partial(layers.node, "Sigmoid")
+    value = layers.unit(image, multiple_of_eight(32 * width), 3, 2)
+    levels = []
     for blocks, kernel, stride, expansion, channels, ends in _EFFICIENTNET:
         for block in range(math.ceil(blocks * depth)):
-            hidden, step = max(1, value.shape[1] // 4), 1 if block else stride
-
-            def excite(inner: Value, hidden: int = hidden) -> Value:
-                return layers.node("Mul", inner, layers.excited(inner, hidden, layers.swish, sigmoid))
-
-            rounded = multiple_of_eight(channels * width)
-            branch = layers.inverted(value, kernel, expansion * value.shape[1], rounded, step, layers.swish, excite)
+            excite = partial(_excite, hidden=max(1, value.shape[1] // 4))
+            expanded, rounded = expansion * value.shape[1], multiple_of_eight(channels * width)
+            branch = layers.inverted(value, kernel, expanded, rounded, 1 if block else stride, excite)
             value = layers.sum(branch, value) if branch.shape == value.shape else branch
         if ends:
             levels.append(value)
     return levels
 
 
+def _excite(layers: Layers, value: Value, hidden: int) -> Value:
+    return layers.node("Mul", value, layers.excited(value, hidden, Graph.swish, operator("Sigmoid")))
+
+
 def _resampled(layers: Layers, value: Value, channels: int) -> Value:
     """A level of the backbone with the pyramid's number of channels."""
-    return value if value.shape[1] == channels else layers.normalise(layers.conv(value, channels, 1, bias=0.0))
+    return value if value.shape[1] == channels else layers.normalise(layers.conv(value, channels, 1, bias=True))
 
 
 def _cell(layers: Layers, levels: list[Value], channels: int) -> list[Value]:
@@ -106,7 +106,7 @@ def _fused(layers: Layers, inputs: list[Value], channels: int) -> Value:
     weights = [layers.floats(1 / (len(inputs) + 1e-4)) for _ in inputs]
     fused = layers.sum(*(layers.node("Mul", value, weight) for value, weight in zip(inputs, weights, strict=True)))
     value = layers.depthwise(layers.swish(fused), 3)
-    return layers.normalise(layers.conv(value, channels, 1, bias=0.0))
+    return layers.normalise(layers.conv(value, channels, 1, bias=True))
 
 
 def _efficientdet_head(layers: Layers, levels: list[Value], values: int, *, bias: float, spread: float) -> Value:
@@ -114,15 +114,16 @@ def _efficientdet_head(layers: Layers, levels: list[Value], values: int, *, bias
     channels = levels[0].shape[1]
     for _ in range(_HEAD_LAYERS):
         depthwise = layers.filters(channels, channels, 3, groups=channels)
-        pointwise = layers.filters(channels, channels, 1, bias=0.0)
+        pointwise = layers.filters(channels, channels, 1, bias=True)
         found = [layers.apply(pointwise, layers.apply(depthwise, level)) for level in levels]
-        levels = [layers.swish(layers.normalise(level)) for level in found]
+        levels = [layers.activated(level) for level in found]
     depthwise = layers.filters(channels, channels, 3, groups=channels)
     last = [layers.apply(depthwise, level) for level in levels]
     raw = layers.predict(last, _ANCHORS_PER_PLACE * values, bias=bias, spread=spread)
     return layers.concat(*(layers.rows(level, values) for level in raw))
 
 
+_LEAKY = partial(Graph.leaky_relu, slope=0.1)
 _BINS = 8
 _PYRAMID_CHANNELS = 96
 
@@ -133,22 +134,21 @@ def nanodet_m() -> Converted:
     Input `data`, 1x3x320x320. Outputs for each stride s of 8, 16 and 32: `cls_pred_stride_s`, 1 x cells x 80, after a
     sigmoid, and `dis_pred_stride_s`, 1 x cells x 32.
     """
-    layers = Layers("nanodet-m", epsilon=1e-5)
-    value = layers.leaky(layers.normalise(layers.conv(layers.image("data", 320, -2, 2), 24, 3, 2)))
-    value = layers.max_pool(value, 3, 2)
+    layers = Layers("nanodet-m", _LEAKY, epsilon=1e-5)
+    value = layers.max_pool(layers.unit(layers.image("data", 320, -2, 2), 24, 3, 2), 3, 2)
     levels = []
     # Channels and blocks of the stages of ShuffleNet v2 1.0x (Ma et al., 2018, arXiv:1807.11164).
     for channels, blocks in ((116, 4), (232, 8), (464, 4)):
         half = channels // 2
         # The first block halves height and width, and both of its branches take all channels.
-        past = _pointwise(layers, layers.normalise(layers.depthwise(value, 3, 2)), half)
+        past = layers.unit(layers.normalise(layers.depthwise(value, 3, 2)), half)
         value = layers.shuffle_channels(layers.concat(past, _shufflenet_branch(layers, value, half, 2)), 2)
         for _ in range(blocks - 1):
             past, through = layers.split(value, [half, half], axis=1)
             value = layers.shuffle_channels(layers.concat(past, _shufflenet_branch(layers, through, half, 1)), 2)
         levels.append(value)
     # The pyramid: levels are added from coarse to fine, then from fine to coarse.
-    levels = [layers.conv(level, _PYRAMID_CHANNELS, 1, bias=0.0) for level in levels]
+    levels = [layers.conv(level, _PYRAMID_CHANNELS, 1, bias=True) for level in levels]
     for index, other, factor in ((1, 2, 2), (0, 1, 2), (1, 0, 0.5), (2, 1, 0.5)):
         scales = layers.floats([1, 1, factor, factor])
         resized = layers.resize(levels[other], scales, mode="linear", transform="pytorch_half_pixel")
@@ -157,24 +157,18 @@ def nanodet_m() -> Converted:
     for stride, level in zip((8, 16, 32), levels, strict=True):
         # Scores and distributions of each cell share all layers.
         for _ in range(2):
-            level = layers.leaky(layers.normalise(layers.depthwise(level, 3)))
-            level = _pointwise(layers, level, _PYRAMID_CHANNELS)
+            level = layers.unit(layers.activated(layers.depthwise(level, 3)), _PYRAMID_CHANNELS)
         bias = [prior(0.01)] * CLASSES + [0.0] * (4 * _BINS)
         [both] = layers.predict([level], len(bias), bias=bias, spread=1.0)
         scores, distances = layers.split(both, [CLASSES, 4 * _BINS], axis=1)
         scores = layers.rows(layers.node("Sigmoid", scores), CLASSES)
-        outputs.append(layers.output(f"cls_pred_stride_{stride}", scores))
-        outputs.append(layers.output(f"dis_pred_stride_{stride}", layers.rows(distances, 4 * _BINS)))
+        outputs.append(layers.named(scores, f"cls_pred_stride_{stride}"))
+        outputs.append(layers.named(layers.rows(distances, 4 * _BINS), f"dis_pred_stride_{stride}"))
     return Converted(layers.model(outputs))
 
 
 def _shufflenet_branch(layers: Layers, value: Value, channels: int, stride: int) -> Value:
-    value = layers.normalise(layers.depthwise(_pointwise(layers, value, channels), 3, stride))
-    return _pointwise(layers, value, channels)
-
-
-def _pointwise(layers: Layers, value: Value, channels: int) -> Value:
-    return layers.leaky(layers.normalise(layers.conv(value, channels, 1)))
+    return layers.unit(layers.normalise(layers.depthwise(layers.unit(value, channels), 3, stride)), channels)
 
 
 # Width and height in pixels, three for each head.
@@ -190,30 +184,27 @@ def yolov3() -> Converted:
 
     Input `data`, 1x3x416x416; outputs `stride32`, `stride16`, `stride8`, each 1x255xHxW.
     """
-    layers = Layers("yolov3", epsilon=1e-5)
-
-    def conv(value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
-        return layers.leaky(layers.normalise(layers.conv(value, channels, kernel, stride)))
-
-    value = conv(layers.image("data", 416, 0, 1), 32, 3)
+    layers = Layers("yolov3", _LEAKY, epsilon=1e-5)
+    unit = layers.unit
+    value = unit(layers.image("data", 416, 0, 1), 32, 3)
     stages = []
     # Channels of a stage and its residual blocks (table 1 of the paper); each begins by halving height and width.
     for channels, blocks in ((64, 1), (128, 2), (256, 8), (512, 8), (1024, 4)):
-        value = conv(value, channels, 3, stride=2)
+        value = unit(value, channels, 3, stride=2)
         for _ in range(blocks):
-            value = layers.sum(value, conv(conv(value, channels // 2, 1), channels, 3))
+            value = layers.sum(value, unit(unit(value, channels // 2), channels, 3))
         stages.append(value)
     outputs, heads = [], []
     for index, anchors in enumerate(_YOLOV3_ANCHORS):
         channels, stride = 512 >> index, 32 >> index
         if index:
-            value = layers.concat(layers.upsample(conv(value, channels, 1)), stages[-1 - index])
+            value = layers.concat(layers.upsample(unit(value, channels)), stages[-1 - index])
         for _ in range(2):
-            value = conv(conv(value, channels, 1), 2 * channels, 3)
-        value = conv(value, channels, 1)
+            value = unit(unit(value, channels), 2 * channels, 3)
+        value = unit(value, channels)
         bias = [0.0, 0, 0, 0, prior(0.02), *[0.0] * CLASSES] * len(anchors)
-        [raw] = layers.predict([conv(value, 2 * channels, 3)], len(bias), bias=bias, spread=1.5)
-        outputs.append(layers.output(f"stride{stride}", raw))
+        [raw] = layers.predict([unit(value, 2 * channels, 3)], len(bias), bias=bias, spread=1.5)
+        outputs.append(layers.named(raw, f"stride{stride}"))
         heads.append(Head(output=str(outputs[-1]), anchors=anchors, classes=CLASSES))
     return Converted(layers.model(outputs), heads)
 
@@ -238,12 +229,12 @@ class _Yolox(Layers):
     """The parts of the network, which share its width and its kind of convolution."""
 
     def __init__(self, variant: str, base: int, depthwise: bool) -> None:
-        super().__init__(f"yolox-{variant}", epsilon=1e-3)
+        super().__init__(f"yolox-{variant}", Graph.swish, epsilon=1e-3)
         self._base = base
-        self._conv: Callable[..., Value] = self._separable if depthwise else self._plain
+        self._conv: Callable[..., Value] = self._separable if depthwise else self.unit
 
     def whole(self) -> onnx.ModelProto:
-        value = self._plain(self._focus(self.image("images", 416, 0, 255)), self._base, 3)
+        value = self.unit(self._focus(self.image("images", 416, 0, 255)), self._base, 3)
         stages = []
         for stage, blocks in enumerate((1, 3, 3, 1)):
             channels = self._base << (stage + 1)
@@ -253,13 +244,10 @@ class _Yolox(Layers):
             value = self._csp(value, channels, blocks, shortcut=stage < 3)
             stages.append(value)
         rows = [self.rows(self._head(level), 5 + CLASSES) for level in self._fuse(*stages[1:])]
-        return self.model([self.output("output", self.concat(*rows))])
-
-    def _plain(self, value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
-        return self.swish(self.normalise(self.conv(value, channels, kernel, stride)))
+        return self.model([self.named(self.concat(*rows), "output")])
 
     def _separable(self, value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
-        return self._plain(self.swish(self.normalise(self.depthwise(value, kernel, stride))), channels, 1)
+        return self.unit(self.activated(self.depthwise(value, kernel, stride)), channels)
 
     def _focus(self, value: Value) -> Value:
         """Each two by two pixels as four times as many channels."""
@@ -271,23 +259,23 @@ class _Yolox(Layers):
         return self.concat(*parts)
 
     def _pyramid_pooling(self, value: Value) -> Value:
-        half = self._plain(value, value.shape[1] // 2, 1)
+        half = self.unit(value, value.shape[1] // 2)
         pools = [self.max_pool(half, kernel) for kernel in (5, 9, 13)]
-        return self._plain(self.concat(half, *pools), value.shape[1], 1)
+        return self.unit(self.concat(half, *pools), value.shape[1])
 
     def _csp(self, value: Value, channels: int, blocks: int = 1, *, shortcut: bool = False) -> Value:
         """Half of the channels through bottlenecks, half past them."""
-        inner, past = self._plain(value, channels // 2, 1), self._plain(value, channels // 2, 1)
+        inner, past = self.unit(value, channels // 2), self.unit(value, channels // 2)
         for _ in range(blocks):
-            after = self._conv(self._plain(inner, channels // 2, 1), channels // 2, 3)
+            after = self._conv(self.unit(inner, channels // 2), channels // 2, 3)
             inner = self.sum(after, inner) if shortcut else after
-        return self._plain(self.concat(inner, past), channels, 1)
+        return self.unit(self.concat(inner, past), channels)
 
     def _fuse(self, fine: Value, middle: Value, coarse: Value) -> list[Value]:
         """The path aggregation network: from coarse to fine and back."""
-        down = self._plain(coarse, middle.shape[1], 1)
+        down = self.unit(coarse, middle.shape[1])
         both = self._csp(self.concat(self.upsample(down), middle), middle.shape[1])
-        across = self._plain(both, fine.shape[1], 1)
+        across = self.unit(both, fine.shape[1])
         first = self._csp(self.concat(self.upsample(across), fine), fine.shape[1])
         second = self._csp(self.concat(self._conv(first, fine.shape[1], 3, 2), across), middle.shape[1])
         third = self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])
@@ -296,7 +284,7 @@ class _Yolox(Layers):
     def _head(self, value: Value) -> Value:
         """Box, objectness and classes of each cell, from two branches of equal width."""
         channels = 4 * self._base
-        stem = self._plain(value, channels, 1)
+        stem = self.unit(value, channels)
         classes = self._conv(self._conv(stem, channels, 3), channels, 3)
         places = self._conv(self._conv(stem, channels, 3), channels, 3)
         [scores] = self.predict([classes], CLASSES, bias=prior(0.01), spread=_YOLOX_SPREAD)

@@ -7,13 +7,14 @@ Filters are drawn as in He et al., "Delving Deep into Rectifiers" (2015, arXiv:1
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from edgedeploy.frontends.graph import Graph, Value
+from edgedeploy.frontends.graph import Graph, Value, operator
 from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.model.onnxruntime_session import cpu_session
 
@@ -23,7 +24,12 @@ _NOISE = 0.3
 
 # One side, or height and width.
 Size = int | tuple[int, int]
-Activation = Callable[[Value], Value]
+# On all sides; None is the network's own.
+Padding = int | None
+# A function of a graph and a value.
+Activation = Callable[[Any, Value], Value]
+
+RELU: Activation = operator("Relu")
 
 
 class Layers(Graph):
@@ -31,13 +37,15 @@ class Layers(Graph):
 
     Args:
         name: of the network.
+        activation: of its layers, unless a layer has another one.
         epsilon: what batch normalisation adds to the variance.
         tensorflow: whether convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom
             first; else by half of the kernel on all sides.
     """
 
-    def __init__(self, name: str, *, epsilon: float, tensorflow: bool = False) -> None:
+    def __init__(self, name: str, activation: Activation = RELU, *, epsilon: float, tensorflow: bool = False) -> None:
         super().__init__(name)
+        self.activation = activation
         self._epsilon = epsilon
         self._tensorflow = tensorflow
         self._random = np.random.default_rng(0)
@@ -67,51 +75,41 @@ class Layers(Graph):
         return value
 
     def filters(
-        self, inputs: int, channels: int, kernel: Size, *, groups: int = 1, bias: float | None = None, gain: float = 1.0
+        self, inputs: int, channels: int, kernel: Size, *, groups: int = 1, bias: bool = False, gain: float = 1.0
     ) -> list[Value]:
         """Filters, and perhaps a bias, of a convolution that multiplies the mean square of values by `gain`.
 
         Before a ReLU without normalisation, it should be 2.
         """
-        shape = (channels, inputs // groups, *_sides(kernel))
+        shape = (channels, inputs // groups, *([kernel] * 2 if isinstance(kernel, int) else kernel))
         weights = self._random.standard_normal(shape, np.float32) / np.float32(math.sqrt(math.prod(shape[1:]) / gain))
-        parts = [self.constant(weights)]
-        if bias is not None:
-            parts.append(self.constant(np.full(channels, bias), "bias"))
-        return parts
+        return [self.constant(weights), *([self.constant(np.zeros(channels), "bias")] if bias else [])]
 
-    def apply(self, filters: Sequence[Value], value: Value, stride: int = 1, *, padding: int | None = None) -> Value:
+    def apply(self, filters: Sequence[Value], value: Value, stride: int = 1, *, padding: Padding = None) -> Value:
         """A convolution with these filters and perhaps a bias."""
-        _, channels, height, width = filters[0].shape
-        return self.node(
-            "Conv",
-            value,
-            *filters,
-            kernel_shape=[height, width],
-            strides=[stride, stride],
-            pads=self._padding(value, (height, width), stride, padding),
-            group=value.shape[1] // channels,
-        )
+        _, channels, *kernel = filters[0].shape
+        pads, groups = self._padding(value, kernel, stride, padding), value.shape[1] // channels
+        shape: dict[str, Any] = {"kernel_shape": kernel, "strides": [stride] * 2, "pads": pads}
+        return self.node("Conv", value, *filters, **shape, group=groups)
 
     def conv(
-        self,
-        value: Value,
-        channels: int,
-        kernel: Size,
-        stride: int = 1,
-        *,
-        groups: int = 1,
-        bias: float | None = None,
-        gain: float = 1.0,
-        padding: int | None = None,
+        self, value: Value, channels: int, kernel: Size, stride: int = 1, *, bias: bool = False, padding: Padding = None
     ) -> Value:
-        """A convolution with weights of its own, and with this padding on all sides instead of the network's."""
-        filters = self.filters(value.shape[1], channels, kernel, groups=groups, bias=bias, gain=gain)
-        return self.apply(filters, value, stride, padding=padding)
+        """A convolution with weights of its own."""
+        return self.apply(self.filters(value.shape[1], channels, kernel, bias=bias), value, stride, padding=padding)
 
-    def depthwise(self, value: Value, kernel: int, stride: int = 1, *, bias: float | None = None) -> Value:
+    def depthwise(self, value: Value, kernel: int, stride: int = 1, *, bias: bool = False) -> Value:
         """A convolution of each channel on its own."""
-        return self.conv(value, value.shape[1], kernel, stride, groups=value.shape[1], bias=bias)
+        channels = value.shape[1]
+        return self.apply(self.filters(channels, channels, kernel, groups=channels, bias=bias), value, stride)
+
+    def unit(self, value: Value, channels: int, kernel: Size = 1, stride: int = 1, *, padding: Padding = None) -> Value:
+        """A convolution, its normalisation and the network's activation."""
+        return self.activated(self.conv(value, channels, kernel, stride, padding=padding))
+
+    def activated(self, value: Value) -> Value:
+        """A value after normalisation and the network's activation."""
+        return self.activation(self, self.normalise(value))
 
     def dense(self, value: Value, count: int, *, gain: float = 1.0) -> Value:
         """A matrix product with a row of values, and a bias: 1 x count."""
@@ -170,42 +168,29 @@ class Layers(Graph):
         share = self.node("Add", self.node("Erf", self.node("Div", value, root)), one)
         return self.node("Mul", self.node("Mul", value, share), half)
 
-    def relu(self, value: Value) -> Value:
-        """max(x, 0)."""
-        return self.node("Relu", value)
-
-    def relu6(self, value: Value) -> Value:
-        """Values between 0 and 6."""
-        return self.clip(value, 0, 6)
-
-    def leaky(self, value: Value) -> Value:
-        """max(x, 0.1 x)."""
-        return self.leaky_relu(value, 0.1)
-
     def learned_factors(self, value: Value, shape: Sequence[int], size: float) -> Value:
         """Values multiplied by learned factors of about this size."""
         return self.node("Mul", value, self.constant(self._random.uniform(0.5 * size, 1.5 * size, shape), "factors"))
 
     def sum(self, *values: Value) -> Value:
         """The sum of tensors of one size."""
-        total = values[0]
-        for value in values[1:]:
-            total = self.node("Add", total, value)
-        return total
+        return functools.reduce(lambda total, value: self.node("Add", total, value), values)
 
     def concat(self, *values: Value) -> Value:
         """The channels of tensors of one size, one after another."""
         return self.node("Concat", *values, axis=1)
 
-    def max_pool(self, value: Value, kernel: int, stride: int = 1, *, padding: int | None = None) -> Value:
+    def max_pool(self, value: Value, kernel: int, stride: int = 1, *, padding: Padding = None) -> Value:
         """The largest of kernel x kernel values."""
-        pads = self._padding(value, kernel, stride, padding)
+        pads = self._padding(value, [kernel] * 2, stride, padding)
         return self.node("MaxPool", value, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
 
     def mean_pool(self, value: Value, kernel: int) -> Value:
         """The mean of kernel x kernel values, with those of the padding."""
-        pads, sides = self._padding(value, kernel, 1), [kernel] * 2
-        return self.node("AveragePool", value, kernel_shape=sides, pads=pads, count_include_pad=1)
+        sides = [kernel] * 2
+        return self.node(
+            "AveragePool", value, kernel_shape=sides, pads=self._padding(value, sides, 1), count_include_pad=1
+        )
 
     def global_mean(self, value: Value) -> Value:
         """The mean of each channel, 1 x channels."""
@@ -213,25 +198,16 @@ class Layers(Graph):
 
     def excited(self, value: Value, hidden: int, activation: Activation, gate: Activation) -> Value:
         """A factor for each channel, from the means of all: squeeze and excitation."""
-        squeezed = self.conv(self.node("GlobalAveragePool", value), hidden, 1, bias=0.0)
-        return gate(self.conv(activation(squeezed), value.shape[1], 1, bias=0.0))
+        squeezed = self.conv(self.node("GlobalAveragePool", value), hidden, 1, bias=True)
+        return gate(self, self.conv(activation(self, squeezed), value.shape[1], 1, bias=True))
 
     def inverted(
-        self,
-        value: Value,
-        kernel: int,
-        expanded: int,
-        channels: int,
-        stride: int,
-        activate: Activation,
-        excite: Activation | None,
+        self, value: Value, kernel: int, expanded: int, channels: int, stride: int, excite: Activation | None = None
     ) -> Value:
         """The branch of an inverted bottleneck: a depthwise convolution between two of 1x1."""
-        branch = value
-        if expanded != value.shape[1]:
-            branch = activate(self.normalise(self.conv(branch, expanded, 1)))
-        branch = activate(self.normalise(self.depthwise(branch, kernel, stride)))
-        return self.normalise(self.conv(excite(branch) if excite else branch, channels, 1))
+        branch = value if expanded == value.shape[1] else self.unit(value, expanded)
+        branch = self.activated(self.depthwise(branch, kernel, stride))
+        return self.normalise(self.conv(excite(self, branch) if excite else branch, channels, 1))
 
     def upsample(self, value: Value) -> Value:
         """The feature map with each pixel as two by two."""
@@ -241,17 +217,13 @@ class Layers(Graph):
         """The values of each pixel, pixel by pixel, as rows: 1 x rows x columns."""
         return self.reshape(self.transpose(value, [0, 2, 3, 1]), [1, -1, columns])
 
-    def output(self, name: str, value: Value) -> Value:
-        """Name a value, to make it an output."""
-        return self.node("Identity", value, name=name)
-
-    def _padding(self, value: Value, kernel: Size, stride: int, padding: int | None = None) -> list[int]:
+    def _padding(self, value: Value, kernel: Sequence[int], stride: int, padding: Padding = None) -> list[int]:
         """Padding at the top, left, bottom and right."""
         if padding is not None:
             return [padding] * 4
         if not self._tensorflow:
-            return [side // 2 for side in _sides(kernel)] * 2
-        before, after = halves(same_padding(value.shape[2:], _sides(kernel), [stride] * 2))
+            return [side // 2 for side in kernel] * 2
+        before, after = halves(same_padding(value.shape[2:], kernel, [stride] * 2))
         return before + after
 
 
@@ -264,10 +236,6 @@ def multiple_of_eight(channels: float) -> int:
     """The nearest multiple of 8 that is not less than 0.9 of it."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * channels else rounded + 8
-
-
-def _sides(kernel: Size) -> list[int]:
-    return [kernel, kernel] if isinstance(kernel, int) else list(kernel)
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
