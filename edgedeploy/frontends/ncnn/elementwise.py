@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from edgedeploy.frontends.graph import UNARY, Graph, Value, operator
-from edgedeploy.frontends.ncnn.graph import NcnnGraph, Translator, translates
+from edgedeploy.frontends.ncnn.graph import NcnnGraph, translates
 
 # A function of a graph, a blob, and some numbers.
 Function = Callable[..., Value]
@@ -35,14 +35,14 @@ _FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {
 }
 
 
-def _of_numbers(function: Function, defaults: Sequence[float]) -> Translator:
-    return lambda graph: function(
-        graph, graph.only_input(), *(graph.layer.number(number, default) for number, default in enumerate(defaults))
+def _translate(kind: str, function: Function, defaults: Sequence[float]) -> None:
+    translates(kind, range(len(defaults)))(
+        lambda graph, blob: function(graph, blob, *map(graph.layer.number, range(len(defaults)), defaults))
     )
 
 
 for _kind, (_function, _defaults) in _FUNCTIONS.items():
-    translates(_kind, range(len(_defaults)))(_of_numbers(_function, _defaults))
+    _translate(_kind, _function, _defaults)
 
 # By ncnn's number: how many numbers the activation needs, and the activation.
 _ACTIVATIONS: list[tuple[int, Function]] = [
@@ -68,19 +68,16 @@ def activated(graph: NcnnGraph, blob: Value) -> Value:
 
 
 @translates("PReLU", {0})
-def _prelu(graph: NcnnGraph) -> Value:
-    blob, count = graph.only_input(), graph.layer.integer(0)
+def _prelu(graph: NcnnGraph, blob: Value, count: int = 0) -> Value:
     if count not in (1, blob.shape[0]):
         raise graph.layer.error(f"it has {count} slopes for {blob.shape[0]} channels")
-    slopes = graph.weights.plain([count], graph.layer.name)
-    return graph.node("PRelu", blob, graph.per_channel(slopes, blob))
+    return graph.node("PRelu", blob, graph.per_channel(graph.plain(count), blob))
 
 
 @translates("GELU", {0})
-def _gelu(graph: NcnnGraph) -> Value:
-    """x Phi(x), or if parameter 0 is set its approximation by tanh (Hendrycks and Gimpel, 2016)."""
-    blob = graph.only_input()
-    if graph.layer.integer(0):
+def _gelu(graph: NcnnGraph, blob: Value, approximate: bool = False) -> Value:
+    """x Phi(x), or its approximation by tanh (Hendrycks and Gimpel, 2016)."""
+    if approximate:
         cubic = graph.node("Mul", graph.node("Mul", blob, blob), blob)
         bent = graph.node("Add", blob, graph.scaled(cubic, 0.044715))
         gate = graph.node("Tanh", graph.scaled(bent, math.sqrt(2 / math.pi)))
@@ -90,31 +87,27 @@ def _gelu(graph: NcnnGraph) -> Value:
 
 
 @translates("GLU", {0})
-def _glu(graph: NcnnGraph) -> Value:
+def _glu(graph: NcnnGraph, blob: Value, axis: int = 0) -> Value:
     """The first half of an axis, each value times the sigmoid of its counterpart in the second half."""
-    blob = graph.only_input()
-    axis = graph.axis(graph.layer.integer(0), blob.rank)
+    axis = graph.axis(axis, blob.rank)
     if blob.shape[axis] % 2:
         raise graph.layer.error(f"axis {axis} with {blob.shape[axis]} has no halves")
     values, gates = graph.split(blob, [blob.shape[axis] // 2] * 2, axis)
     return graph.node("Mul", values, graph.node("Sigmoid", gates))
 
 
-@translates("UnaryOp", {0})
-def _unary(graph: NcnnGraph) -> Value:
-    return graph.layer.one_of(0, "operation", UNARY)(graph, graph.only_input())
-
+translates("UnaryOp", {0})(lambda graph, blob: graph.layer.one_of(0, "operation", UNARY)(graph, blob))
 
 # By ncnn's number: ONNX's operator, and whether the second operand comes first.
 _BINARY = [(operator, False) for operator in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")]
 _BINARY += [(operator, True) for operator in ("Sub", "Div", "Pow")]
 
 
-@translates("BinaryOp", {0, 1, 2})
-def _binary(graph: NcnnGraph) -> Value:
+@translates("BinaryOp", (1, 2, 0))
+def _binary(graph: NcnnGraph, with_number: bool = False, number: float = 0.0) -> Value:
     operator, reverse = graph.layer.one_of(0, "operation", _BINARY)
-    if graph.layer.integer(1):
-        operands = [graph.only_input(), graph.floats(graph.layer.number(2))]
+    if with_number:
+        operands = [graph.only_input(), graph.floats(number)]
     else:
         one, other = graph.check_inputs(2)
         operands = [_aligned(graph, one, other), _aligned(graph, other, one)]
@@ -148,27 +141,21 @@ def _eltwise(graph: NcnnGraph) -> Value:
     return functools.reduce(lambda one, other: graph.node(operator, one, other), blobs)
 
 
-@translates("Exp", {0, 1, 2})
-def _exponential(graph: NcnnGraph) -> Value:
+@translates("Exp", range(3))
+def _exponential(graph: NcnnGraph, blob: Value, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> Value:
     """base ^ (shift + scale x)."""
-    return graph.node("Exp", graph.scaled(_affine(graph), _logarithm_of_base(graph)))
+    return graph.node("Exp", graph.scaled(graph.power(blob, 1, scale, shift), _logarithm_of(graph, base)))
 
 
-@translates("Log", {0, 1, 2})
-def _logarithm(graph: NcnnGraph) -> Value:
+@translates("Log", range(3))
+def _logarithm(graph: NcnnGraph, blob: Value, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> Value:
     """The logarithm of shift + scale x to a base."""
-    blob, divisor = graph.node("Log", _affine(graph)), _logarithm_of_base(graph)
+    blob, divisor = graph.node("Log", graph.power(blob, 1, scale, shift)), _logarithm_of(graph, base)
     return blob if divisor == 1 else graph.node("Div", blob, graph.floats(divisor))
 
 
-def _affine(graph: NcnnGraph) -> Value:
-    """shift + scale x, by parameters 2 and 1."""
-    return graph.power(graph.only_input(), 1, graph.layer.number(1, 1.0), graph.layer.number(2))
-
-
-def _logarithm_of_base(graph: NcnnGraph) -> float:
-    """Of parameter 0, where -1 stands for e."""
-    base = graph.layer.number(0, -1.0)
+def _logarithm_of(graph: NcnnGraph, base: float) -> float:
+    """-1 stands for e."""
     if base != -1 and (base <= 0 or base == 1):
         raise graph.layer.error(f"a logarithm cannot have base {base} (parameter 0)")
     return 1.0 if base == -1 else math.log(base)

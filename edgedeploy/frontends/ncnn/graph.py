@@ -6,7 +6,10 @@ So have the shapes and axes here; the graph adds a batch of one.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Graph, Shape, Value, is_too_large, times
@@ -23,7 +26,7 @@ _LEFT_BY_PNNX = (
     "without its selection of boxes (Ultralytics: end2end=False)"
 )
 
-_CHECK_INPUT = "check the shape of the network's input"
+CHECK_INPUT = "check the shape of the network's input"
 
 # Parameters that any layer may have: shapes of its outputs, for ncnn's own planning, and which features of ncnn it may
 # use.
@@ -36,7 +39,6 @@ class NcnnGraph(Graph):
     Attributes:
         layer: the current layer.
         inputs: its inputs.
-        weights: the network's, in the order of its layers.
         factors: of values that 8 bits can hold, the factor that makes integers of them.
     """
 
@@ -45,7 +47,7 @@ class NcnnGraph(Graph):
 
     def __init__(self, name: str, weights: Weights) -> None:
         super().__init__(name, batch=1)
-        self.weights = weights
+        self._weights_of_file = weights
         self.factors: dict[str, float] = {}
 
     def begin_layer(self, layer: NcnnLayer, inputs: Sequence[Value]) -> None:
@@ -53,14 +55,26 @@ class NcnnGraph(Graph):
         self.layer, self.inputs = layer, inputs
         self.begin(f"{layer.outputs[0]} " if layer.outputs else "")  # no blob's name has a space
 
+    def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
+        """The layer's next weights that are stored with a tag; see `StoredWeights.tagged`."""
+        return self._weights_of_file.tagged(shape, self.layer.name, quantised=quantised)
+
+    def plain(self, *shape: int) -> np.ndarray:
+        """The layer's next weights that are stored as float32 without a tag."""
+        return self._weights_of_file.plain(shape, self.layer.name)
+
+    def scales(self, count: int) -> np.ndarray:
+        """The layer's next scales of quantised weights or blobs."""
+        return self._weights_of_file.scales(count, self.layer.name)
+
     def check_output(self, operator: str, inputs: Sequence[str], shape: Shape) -> None:
         """See `Graph.check_output`."""
         if min(shape, default=0) < 1 or is_too_large(shape):
-            raise self.layer.error(f"its output would have the shape {times(shape[1:])}", _CHECK_INPUT)
+            raise self.layer.error(f"its output would have the shape {times(shape[1:])}", CHECK_INPUT)
 
     def unsuitable(self, operator: str, why: str) -> ModelError:
         """See `Graph.unsuitable`."""
-        return self.layer.error(f"{operator} does not suit its inputs: {why}", _CHECK_INPUT)
+        return self.layer.error(f"{operator} does not suit its inputs: {why}", CHECK_INPUT)
 
     def only_input(self, *ranks: int) -> Value:
         """The input of a layer that must have one, with one of these numbers of dimensions if any are given."""
@@ -85,21 +99,36 @@ class NcnnGraph(Graph):
     def integers(self, values: Sequence[int]) -> Value:
         """See `Graph.integers`."""
         if any(abs(value) > _LARGEST for value in values):
-            raise self.layer.error(f"{max(values, key=abs)} is too large", _CHECK_INPUT)
+            raise self.layer.error(f"{max(values, key=abs)} is too large", CHECK_INPUT)
         return super().integers(values)
 
 
-Translator = Callable[[NcnnGraph], Value | Sequence[Value]]
+# A function of the graph, of `blob` if it reads just one input, and of parameters with defaults.
+Translator = Callable[..., Value | Sequence[Value]]
 
-# By kind of layer: its translator, and the parameters that it understands.
-_TRANSLATIONS: dict[str, tuple[Translator, frozenset[int]]] = {}
+# By kind of layer: a function of the graph, and the parameters that it understands.
+_TRANSLATIONS: dict[str, tuple[Callable[[NcnnGraph], Value | Sequence[Value]], frozenset[int]]] = {}
 
 
-def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translator], Translator]:
-    """Mark a function as the translator of a kind of layers, which understands these parameters."""
+def translates(kind: str, parameters: Iterable[int] = (), *ranks: int) -> Callable[[Translator], Translator]:
+    """Mark a function as the translator of a kind of layers.
+
+    Args:
+        parameters: the numbers of the parameters that it takes, in their order, then of those that it asks for itself.
+        ranks: the numbers of dimensions that `blob` may have; any without them.
+    """
+    numbers = tuple(parameters)
 
     def register(translator: Translator) -> Translator:
-        _TRANSLATIONS[kind] = (translator, _HINTS | frozenset(parameters))
+        arguments = inspect.signature(translator).parameters.values()
+        defaults = [each.default for each in arguments if each.default is not each.empty]
+        reads_one = any(each.name == "blob" for each in arguments)
+
+        def translated(graph: NcnnGraph) -> Value | Sequence[Value]:
+            blobs = [graph.only_input(*ranks)] if reads_one else []
+            return translator(graph, *blobs, *map(graph.layer.value, numbers, defaults))
+
+        _TRANSLATIONS[kind] = (translated, _HINTS | frozenset(numbers))
         return translator
 
     return register

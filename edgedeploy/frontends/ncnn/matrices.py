@@ -10,12 +10,12 @@ from edgedeploy.frontends.ncnn.graph import NcnnGraph, translates
 
 
 @translates("MatMul", {0})
-def _matmul(graph: NcnnGraph) -> Value:
-    """As numpy's matmul, with the last two axes of the second factor swapped if parameter 0 is set."""
+def _matmul(graph: NcnnGraph, swapped: bool = False) -> Value:
+    """As numpy's matmul, perhaps with the last two axes of the second factor swapped."""
     one, other = graph.check_inputs(2)
     rows = [1] if one.rank == 1 else []
     columns = [1] if other.rank == 1 else []
-    if graph.layer.integer(0) and other.rank > 1:
+    if swapped and other.rank > 1:
         other = _swapped(graph, other)
     product = graph.node(
         "MatMul", graph.reshape(one, [*rows, *one.shape]), graph.reshape(other, [*other.shape, *columns])
@@ -47,7 +47,7 @@ def _gemm(graph: NcnnGraph) -> Value:
         stated = [sizes[axis] for axis in (reversed(shape) if layer.integer(turned) else shape)]
         if min(stated) < 1:
             raise layer.error(f"its sizes {sizes} (parameters 7 to 9) are not those of a matrix")
-        values = graph.weights.tagged(stated, layer.name)
+        values = graph.tagged(*stated)
         return graph.floats(values.T.copy() if layer.integer(turned) else values)
 
     left, right = factor(4, 2, "MK"), factor(5, 3, "KN")
@@ -61,7 +61,7 @@ def _gemm(graph: NcnnGraph) -> Value:
             raise layer.error(f"the form {kind} of its addend (parameter 10) is not known")
         height, width = product.shape
         shape = [{"M": height, "N": width, 1: 1}[axis] for axis in _SPREAD[kind]]
-        addend = graph.floats(graph.weights.tagged([math.prod(shape)], layer.name).reshape(shape))
+        addend = graph.floats(graph.tagged(math.prod(shape)).reshape(shape))
     elif not layer.integer(6):
         addend = next(inputs, None)
         if addend is not None and addend.rank == 1 and addend.shape[0] not in (1, product.shape[1]):
@@ -72,28 +72,23 @@ def _gemm(graph: NcnnGraph) -> Value:
     return _swapped(graph, product) if layer.integer(14) else product
 
 
-@translates("SDPA", {5, 6, 7, 18})
-def _attention_layer(graph: NcnnGraph) -> Value:
-    """Attention between heads x places x features; with a mask if parameter 5 is set."""
-    layer = graph.layer
-    masked = layer.integer(5) != 0
-    if layer.integer(7) or layer.integer(18):
-        raise layer.error("it caches keys and values, or is quantised (parameters 7 and 18)")
+@translates("SDPA", (5, 6, 7, 18))
+def _attention_layer(graph: NcnnGraph, masked: bool = False, scale: float = 0.0) -> Value:
+    """Attention between heads x places x features."""
+    _check_attention(graph)
     query, key, value, *mask = graph.check_inputs(4 if masked else 3, *((2, 3) if masked else (3,)))
-    scale = layer.number(6) or 1 / math.sqrt(query.shape[-1])
-    return _attention(graph, query, key, value, scale, mask)
+    return _attention(graph, query, key, value, scale or 1 / math.sqrt(query.shape[-1]), mask)
 
 
-@translates("MultiHeadAttention", {*range(8), 18})
-def _multi_head_attention(graph: NcnnGraph) -> Value:
+@translates("MultiHeadAttention", (0, 1, 2, 5, 3, 4, 6, 7, 18))
+def _multi_head_attention(
+    graph: NcnnGraph, size: int = 0, heads: int = 1, count: int = 0, masked: bool = False
+) -> Value:
     """Attention of Vaswani et al. (2017) with its four dense layers, on places x features."""
-    layer = graph.layer
-    size, heads, count = layer.integer(0), layer.integer(1, 1), layer.integer(2)
-    if layer.integer(7) or layer.integer(18):
-        raise layer.error("it caches keys and values, or is quantised (parameters 7 and 18)")
+    layer, masks = graph.layer, int(masked)
+    _check_attention(graph)
     if min(size, heads) < 1 or size % heads or count < 1 or count % size:
         raise layer.error(f"{size} features, {heads} heads and {count} weights do not fit (parameters 0 to 2)")
-    masks = 1 if layer.integer(5) else 0
     blobs = list(graph.inputs[: len(graph.inputs) - masks])
     if not 1 <= len(blobs) <= 3 or any(blob.rank != 2 for blob in blobs):
         raise layer.error("it should read one to three matrices, and a mask if parameter 5 is set")
@@ -103,15 +98,19 @@ def _multi_head_attention(graph: NcnnGraph) -> Value:
     def dense(blob: Value, inputs: int, outputs: int) -> Value:
         if blob.shape[-1] != inputs:
             raise layer.error(f"it has weights for {inputs} features, and its input has {blob.shape[-1]}")
-        weights = graph.weights.tagged([outputs, inputs], layer.name)
-        product = graph.node("MatMul", blob, graph.floats(weights.T.copy()))
-        return graph.node("Add", product, graph.floats(graph.weights.plain([outputs], layer.name)))
+        product = graph.node("MatMul", blob, graph.floats(graph.tagged(outputs, inputs).T.copy()))
+        return graph.node("Add", product, graph.floats(graph.plain(outputs)))
 
     parts = [dense(blob, width, size) for blob, width in zip(blobs, widths, strict=True)]
     split = [graph.transpose(graph.reshape(part, [part.shape[0], heads, size // heads]), [1, 0, 2]) for part in parts]
     scale = layer.number(6, 1 / math.sqrt(size // heads))
     product = _attention(graph, split[0], split[1], split[2], scale, graph.inputs[len(graph.inputs) - masks :])
     return dense(graph.reshape(graph.transpose(product, [1, 0, 2]), [product.shape[1], size]), size, widths[0])
+
+
+def _check_attention(graph: NcnnGraph) -> None:
+    if graph.layer.integer(7) or graph.layer.integer(18):
+        raise graph.layer.error("it caches keys and values, or is quantised (parameters 7 and 18)")
 
 
 def _attention(graph: NcnnGraph, query: Value, key: Value, value: Value, scale: float, mask: Sequence[Value]) -> Value:

@@ -10,16 +10,12 @@ from collections.abc import Sequence
 from edgedeploy.frontends.graph import PAD_MODES, Value
 from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
 
-
-@translates("Split")
-def _split(graph: NcnnGraph) -> Sequence[Value]:
-    return [graph.only_input()] * len(graph.layer.outputs)
-
-
-@translates("Noop")
-def _noop(graph: NcnnGraph) -> Sequence[Value]:
-    """Its inputs, or nothing: a way to discard a blob."""
-    return graph.inputs if graph.layer.outputs else []
+translates("Flatten")(lambda graph, blob: graph.reshape(blob, [math.prod(blob.shape)]))
+translates("Noop")(lambda graph: graph.inputs if graph.layer.outputs else [])  # without outputs, it discards a blob
+translates("ShuffleChannel", (0, 1), 3)(
+    lambda graph, blob, groups=1, reverse=False: graph.shuffle_channels(blob, groups, reverse=reverse)
+)
+translates("Split")(lambda graph, blob: [blob] * len(graph.layer.outputs))
 
 
 @translates("MemoryData", {0, 1, 2, 11, 21})
@@ -28,23 +24,23 @@ def _memory_data(graph: NcnnGraph) -> Value:
     shape = [size for size in (layer.integer(number) for number in (2, 11, 1, 0)) if size != 0]
     if layer.integer(21, 1) != 1 or graph.inputs or min(shape, default=0) < 1:
         raise layer.error("only numbers of 32 bits, in one to four dimensions, can be imported")
-    values = graph.weights.plain([1, *shape], layer.name)
-    return graph.node("Identity", graph.floats(values))
+    return graph.node("Identity", graph.floats(graph.plain(1, *shape)))
 
 
 @translates("Concat", {0})
-def _concat(graph: NcnnGraph) -> Value:
+def _concat(graph: NcnnGraph, axis: int = 0) -> Value:
     if not graph.inputs:
         raise graph.layer.error("it should read one blob at least")
-    return graph.node("Concat", *graph.inputs, axis=graph.axis(graph.layer.integer(0), graph.inputs[0].rank))
+    return graph.node("Concat", *graph.inputs, axis=graph.axis(axis, graph.inputs[0].rank))
 
 
-@translates("Slice", {0, 1, 2})
-def _slice(graph: NcnnGraph) -> Sequence[Value]:
+@translates("Slice", range(3))
+def _slice(
+    graph: NcnnGraph, blob: Value, sizes: Sequence[int] = (), axis: int = 0, places: Sequence[int] = ()
+) -> Sequence[Value]:
     """Parts of stated sizes, some of which may be equal shares of the rest, or parts up to stated places."""
-    layer, blob = graph.layer, graph.only_input()
-    axis, count = graph.axis(layer.integer(1), blob.rank), len(layer.outputs)
-    size, sizes, places = blob.shape[axis], layer.integers(0), layer.integers(2)
+    layer, axis, count = graph.layer, graph.axis(axis, blob.rank), len(graph.layer.outputs)
+    size = blob.shape[axis]
     if places:
         ends = [place + size if place < 0 else place for place in places[: count - 1]]
         sizes = [end - begin for begin, end in zip([0, *ends], [*ends, size], strict=True)]
@@ -56,9 +52,7 @@ def _slice(graph: NcnnGraph) -> Sequence[Value]:
         left -= parts[-1]
     if left or min(parts) < 1:
         raise layer.error(f"parts of {parts[:20]} do not fit axis {axis} with {size}")
-    if count == 1:
-        return [blob]
-    return graph.split(blob, parts, axis)
+    return graph.split(blob, parts, axis) if count > 1 else [blob]
 
 
 @translates("Crop", range(12))
@@ -101,10 +95,9 @@ def _sliced(
     return begins, stops
 
 
-@translates("Padding", range(9))
-def _padding(graph: NcnnGraph) -> Value:
-    layer, blob = graph.layer, graph.only_input(1, 2, 3)
-    top, bottom, left, right, mode = (layer.integer(number) for number in range(5))
+@translates("Padding", range(9), 1, 2, 3)
+def _padding(graph: NcnnGraph, blob: Value, top: int = 0, bottom: int = 0, left: int = 0, right: int = 0) -> Value:
+    layer, mode = graph.layer, graph.layer.integer(4)
     begins = [layer.integer(7), top, left][-blob.rank :]
     ends = [layer.integer(8), bottom, right][-blob.rank :]
     if not 0 <= mode <= 2 or layer.integer(6) or min(*begins, *ends) < 0:
@@ -113,16 +106,13 @@ def _padding(graph: NcnnGraph) -> Value:
 
 
 @translates("Tile", range(3))
-def _tile(graph: NcnnGraph) -> Value:
+def _tile(graph: NcnnGraph, blob: Value, axis: int = 0, count: int = 1, repeats: Sequence[int] = ()) -> Value:
     """Copies side by side, along one axis or along all."""
-    layer, blob = graph.layer, graph.only_input()
-    repeats = layer.integers(2)
     if not repeats:
-        axis = graph.axis(layer.integer(0), blob.rank)
-        repeats = [layer.integer(1, 1) if each == axis else 1 for each in range(blob.rank)]
+        repeats = [count if each == graph.axis(axis, blob.rank) else 1 for each in range(blob.rank)]
     rank = max(blob.rank, len(repeats))
     if rank > 4 or min(repeats) < 1:
-        raise layer.error(f"{repeats} copies of {blob.shape} are not a blob")
+        raise graph.layer.error(f"{repeats} copies of {blob.shape} are not a blob")
     # Unlike in numpy, an image gains an axis inside of its channels.
     place = 1 if (blob.rank, rank) == (3, 4) else 0
     padded = graph.reshape(blob, [*blob.shape[:place], *[1] * (rank - blob.rank), *blob.shape[place:]])
@@ -149,8 +139,8 @@ def _stated_sizes(graph: NcnnGraph, sizes: Sequence[int]) -> list[int]:
 
 
 @translates("Reshape", {0, 1, 2, 3, 6, 11})
-def _reshape(graph: NcnnGraph) -> Value:
-    layer, blob = graph.layer, graph.only_input()
+def _reshape(graph: NcnnGraph, blob: Value) -> Value:
+    layer = graph.layer
     if layer.integer(3):
         raise layer.error("only plain shapes can be imported (not parameter 3)")
     # By w, h, d, c; a size that the input has not is 1.
@@ -167,37 +157,27 @@ def _reshape(graph: NcnnGraph) -> Value:
     return graph.reshape(blob, shape)
 
 
-@translates("Permute", {0})
-def _permute(graph: NcnnGraph) -> Value:
-    blob = graph.only_input(2, 3, 4)
+@translates("Permute", {0}, 2, 3, 4)
+def _permute(graph: NcnnGraph, blob: Value) -> Value:
     order = graph.layer.one_of(0, "order", list(itertools.permutations(range(blob.rank))))
     return blob if order == tuple(range(blob.rank)) else graph.transpose(blob, order)
 
 
-@translates("Flatten")
-def _flatten(graph: NcnnGraph) -> Value:
-    blob = graph.only_input()
-    return graph.reshape(blob, [math.prod(blob.shape)])
-
-
-@translates("Squeeze", {0, 1, 2, 3})
-def _squeeze(graph: NcnnGraph) -> Value:
+@translates("Squeeze", (3, 0, 1, 2))
+def _squeeze(graph: NcnnGraph, blob: Value, stated: Sequence[int] = ()) -> Value:
     """Removed axes of size 1: stated ones, or w, h, c by parameters 0 to 2."""
-    layer, blob = graph.layer, graph.only_input()
-    stated = layer.integers(3)
     if stated:
         axes = {graph.axis(axis, blob.rank) for axis in stated}
     else:
         graph.only_input(1, 2, 3)
-        axes = {blob.rank - 1 - number for number in range(blob.rank) if layer.integer(number)}
+        axes = {blob.rank - 1 - number for number in range(blob.rank) if graph.layer.integer(number)}
     shape = [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1]
     return graph.reshape(blob, shape or [1])
 
 
 @translates("ExpandDims", {3})
-def _expand_dims(graph: NcnnGraph) -> Value:
+def _expand_dims(graph: NcnnGraph, blob: Value, stated: Sequence[int] = ()) -> Value:
     """More axes of size 1, stated as they are counted afterwards."""
-    blob, stated = graph.only_input(), graph.layer.integers(3)
     rank = blob.rank + len(stated)
     if rank > 4:
         raise graph.layer.error("its output has more than four dimensions")
@@ -208,19 +188,12 @@ def _expand_dims(graph: NcnnGraph) -> Value:
     return graph.reshape(blob, [1 if axis in axes else next(sizes) for axis in range(rank)])
 
 
-@translates("ShuffleChannel", {0, 1})
-def _shuffle_channel(graph: NcnnGraph) -> Value:
-    groups, reverse = graph.layer.integer(0, 1), graph.layer.integer(1) != 0
-    return graph.shuffle_channels(graph.only_input(3), groups, reverse=reverse)
-
-
-@translates("PixelShuffle", {0, 1})
-def _pixel_shuffle(graph: NcnnGraph) -> Value:
+@translates("PixelShuffle", (0, 1), 3)
+def _pixel_shuffle(graph: NcnnGraph, blob: Value, factor: int = 1, mode: int = 0) -> Value:
     """Channels to squares of pixels, from Shi et al. (2016)."""
-    layer, blob = graph.layer, graph.only_input(3)
-    factor, mode, channels = layer.integer(0, 1), layer.integer(1), blob.shape[0]
+    channels = blob.shape[0]
     if factor < 1 or channels % factor**2 or mode not in (0, 1):
-        raise layer.error(f"{channels} channels do not fit squares of {factor}x{factor}")
+        raise graph.layer.error(f"{channels} channels do not fit squares of {factor}x{factor}")
     return graph.node("DepthToSpace", blob, blocksize=factor, mode=("CRD", "DCR")[mode])
 
 

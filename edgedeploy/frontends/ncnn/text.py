@@ -28,6 +28,7 @@ from edgedeploy.model.metadata import MOST_CHARACTERS, kept
 
 Number = int | float
 Value = Number | str | list[Number | str]
+Default = bool | int | float | tuple[int, ...]
 Choice = TypeVar("Choice")
 
 # ncnn's layers have 32 parameters at most; those from 23300 on below zero are lists.
@@ -85,6 +86,14 @@ class NcnnLayer:
         if isinstance(value, (str, list)):
             raise self.error(f"parameter {number} is {value!r} and should be a number")
         return float(value)
+
+    def value(self, number: int, default: Default) -> Default | list[int]:
+        """A parameter of the kind of its default, of which a tuple stands for a list of whole numbers."""
+        if isinstance(default, tuple):
+            return self.integers(number)
+        if isinstance(default, float):
+            return self.number(number, default)
+        return type(default)(self.integer(number, default))
 
     def numbers(self, number: int) -> list[float]:
         """A parameter that is a list of numbers, empty by default."""

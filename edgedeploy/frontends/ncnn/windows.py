@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.graph import Value, times
 from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
-from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
+from edgedeploy.frontends.ncnn.graph import CHECK_INPUT, UNSET, NcnnGraph, translates
 
 # In the place of padding: as much as gives size / stride windows, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234
@@ -71,20 +71,20 @@ class _Window:
         return self.begins, self.ends
 
 
-@translates("Convolution", _CONVOLUTION)
-def _convolution(graph: NcnnGraph) -> Value | Sequence[Value]:
-    blob, layer = graph.only_input(1, 3), graph.layer
+@translates("Convolution", _CONVOLUTION, 1, 3)
+def _convolution(graph: NcnnGraph, blob: Value) -> Value | Sequence[Value]:
+    layer = graph.layer
     if blob.rank == 3:
-        return _grouped_convolution(graph)
+        return _grouped_convolution(graph, blob)
     # A convolution of 1 x 1 on a vector is a dense layer.
     if _Window.of(graph).kernel != [1, 1]:
         raise layer.error("its input is a vector, and its kernel larger than 1x1")
     return _dense(graph, blob, layer.integer(0), layer.integer(6), with_bias=layer.integer(5) != 0)
 
 
-@translates("ConvolutionDepthWise", {*_CONVOLUTION, 7})
-def _grouped_convolution(graph: NcnnGraph) -> Value:
-    layer, window, blob = graph.layer, _Window.of(graph), graph.only_input(3)
+@translates("ConvolutionDepthWise", {*_CONVOLUTION, 7}, 3)
+def _grouped_convolution(graph: NcnnGraph, blob: Value) -> Value:
+    layer, window = graph.layer, _Window.of(graph)
     groups, outputs = layer.integer(7, 1), layer.integer(0)
     if layer.integer(19):
         raise layer.error("its weights come from another layer")
@@ -103,10 +103,10 @@ def _grouped_convolution(graph: NcnnGraph) -> Value:
     return _rounded(graph, activated(graph, result), scales.result if scales else None)
 
 
-@translates("Deconvolution", _DECONVOLUTION)
-@translates("DeconvolutionDepthWise", {*_DECONVOLUTION, 7})
-def _deconvolution(graph: NcnnGraph) -> Value:
-    layer, window, blob = graph.layer, _Window.of(graph), graph.only_input(3)
+@translates("Deconvolution", _DECONVOLUTION, 3)
+@translates("DeconvolutionDepthWise", {*_DECONVOLUTION, 7}, 3)
+def _deconvolution(graph: NcnnGraph, blob: Value) -> Value:
+    layer, window = graph.layer, _Window.of(graph)
     groups = layer.integer(7, 1)
     if layer.integer(28):
         raise layer.error("its weights come from another layer")
@@ -135,22 +135,20 @@ def _deconvolution(graph: NcnnGraph) -> Value:
     return activated(graph, graph.node("ConvTranspose", blob, *operands, group=groups, **padding, **window.attributes))
 
 
-@translates("InnerProduct", {0, 1, 2, 8, 9, 10})
-def _inner_product(graph: NcnnGraph) -> Value:
-    blob, layer = graph.only_input(), graph.layer
-    outputs, bias, count = layer.integer(0), layer.integer(1), layer.integer(2)
+@translates("InnerProduct", (0, 1, 2, 8, 9, 10))
+def _inner_product(graph: NcnnGraph, blob: Value, outputs: int = 0, with_bias: bool = False, count: int = 0) -> Value:
     # A matrix with as many columns as weights is multiplied row by row; all else is one vector.
     if blob.rank != 2 or outputs < 1 or count != outputs * blob.shape[1]:
         blob = graph.reshape(blob, [math.prod(blob.shape)])
-    return _dense(graph, blob, outputs, count, with_bias=bias != 0)
+    return _dense(graph, blob, outputs, count, with_bias=with_bias)
 
 
 def _dense(graph: NcnnGraph, blob: Value, outputs: int, count: int, *, with_bias: bool) -> Value:
     """The product of the last axis with weights, outputs x inputs in the file, and the activation."""
-    inputs, name = blob.shape[-1], graph.layer.name
+    inputs = blob.shape[-1]
     _check_count(graph, count, outputs, [outputs, inputs])
-    weights = graph.weights.tagged([outputs, inputs], name, quantised=graph.layer.integer(8) != 0)
-    bias = [graph.weights.plain([outputs], name)] if with_bias else []
+    weights = graph.tagged(outputs, inputs, quantised=graph.layer.integer(8) != 0)
+    bias = [graph.plain(outputs)] if with_bias else []
     scales = _Scales.read(graph, outputs)
     blob = _rounded(graph, blob, scales.data) if scales else blob
     rows = blob.rank > 1
@@ -175,19 +173,16 @@ def _weights(
         raise layer.error(f"{inputs} inputs and {outputs} outputs do not fit {groups} groups")
     shape = [outputs, inputs // groups, *kernel]
     _check_count(graph, layer.integer(6), outputs, shape)
-    weights = graph.weights.tagged(shape, layer.name, quantised=quantised)
-    return [weights, graph.weights.plain([outputs], layer.name)] if layer.integer(5) else [weights]
+    weights = graph.tagged(*shape, quantised=quantised)
+    return [weights, graph.plain(outputs)] if layer.integer(5) else [weights]
 
 
 def _check_count(graph: NcnnGraph, stated: int, outputs: int, shape: Sequence[int]) -> None:
     if outputs < 1:
         raise graph.layer.error("its number of outputs (parameter 0) should be positive")
     if stated != math.prod(shape):
-        shown = "x".join(map(str, shape))
-        raise graph.layer.error(
-            f"it states {stated} weights, and {shown} are needed for the shape of its input",
-            "check the shape of the network's input",
-        )
+        why = f"it states {stated} weights, and {times(shape)} are needed for the shape of its input"
+        raise graph.layer.error(why, CHECK_INPUT)
 
 
 # ncnn's scales of 8 bits are factors: an integer is `round(value * scale)` within -127 and 127, halves away from zero
@@ -221,9 +216,9 @@ class _Scales:
         if not form:
             return None
         count = (1 if form % _REQUANTISED == 2 else groups) if groups else outputs
-        weights = graph.weights.scales(count, layer.name)
-        [data] = graph.weights.scales(1, layer.name)
-        [result] = graph.weights.scales(1, layer.name) if form > _REQUANTISED else [np.float32(1)]
+        weights = graph.scales(count)
+        [data] = graph.scales(1)
+        [result] = graph.scales(1) if form > _REQUANTISED else [np.float32(1)]
         if not np.isfinite([*weights, data, result]).all() or min(data, result) <= 0 or weights.min() < 0:
             raise layer.error("its scales (of weights, input or output) are impossible")
         return _Scales(np.repeat(weights, outputs // count), data, result if form > _REQUANTISED else None)
@@ -253,9 +248,9 @@ def _rounded(graph: NcnnGraph, blob: Value, scale: float | None) -> Value:
 _FULL, _VALID, _SAME_UPPER, _SAME_LOWER = range(4)
 
 
-@translates("Pooling", {*range(9), *range(11, 16), 18})
-def _pooling(graph: NcnnGraph) -> Value:
-    layer, blob = graph.layer, graph.only_input(3)
+@translates("Pooling", {*range(9), *range(11, 16), 18}, 3)
+def _pooling(graph: NcnnGraph, blob: Value) -> Value:
+    layer = graph.layer
     operator = layer.one_of(0, "pooling", ("MaxPool", "AveragePool"))
     if layer.integer(4):
         return graph.reshape(graph.node(f"Global{operator}", blob), blob.shape[:1])
