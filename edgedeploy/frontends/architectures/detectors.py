@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import onnx
 
 from edgedeploy.frontends.architectures.layers import Layers, multiple_of_eight, prior
 from edgedeploy.frontends.format import Converted
@@ -212,28 +211,22 @@ def yolov3() -> Converted:
 _YOLOX_SPREAD = 1.6
 
 
-def yolox(variant: str, width: float, *, depthwise: bool) -> Converted:
+class _Yolox(Layers):
     """YOLOX (Ge et al., 2021, arXiv:2107.08430), as github.com/Megvii-BaseDetection/YOLOX defines it.
 
     Input `images`, 1x3x416x416 in 0..255; output `output`, 1x3549x85. It has a third of the depth of YOLOX-L.
 
     Args:
-        variant: its name.
         width: relative to YOLOX-L.
         depthwise: whether large kernels are depthwise.
     """
-    return Converted(_Yolox(variant, int(64 * width), depthwise).whole())
 
-
-class _Yolox(Layers):
-    """The parts of the network, which share its width and its kind of convolution."""
-
-    def __init__(self, variant: str, base: int, depthwise: bool) -> None:
+    def __init__(self, variant: str, width: float, *, depthwise: bool) -> None:
         super().__init__(f"yolox-{variant}", Graph.swish, epsilon=1e-3)
-        self._base = base
+        self._base = int(64 * width)
         self._conv: Callable[..., Value] = self._separable if depthwise else self.unit
 
-    def whole(self) -> onnx.ModelProto:
+    def whole(self) -> Converted:
         value = self.unit(self._focus(self.image("images", 416, 0, 255)), self._base, 3)
         stages = []
         for stage, blocks in enumerate((1, 3, 3, 1)):
@@ -244,7 +237,7 @@ class _Yolox(Layers):
             value = self._csp(value, channels, blocks, shortcut=stage < 3)
             stages.append(value)
         rows = [self.rows(self._head(level), 5 + CLASSES) for level in self._fuse(*stages[1:])]
-        return self.model([self.named(self.concat(*rows), "output")])
+        return Converted(self.model([self.named(self.concat(*rows), "output")]))
 
     def _separable(self, value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
         return self.unit(self.activated(self.depthwise(value, kernel, stride)), channels)
@@ -297,6 +290,6 @@ BUILDERS: dict[str, Callable[[], Converted]] = {
     **{f"efficientdet-d{number}": partial(efficientdet, number) for number in range(len(_EFFICIENTDETS))},
     "nanodet-m": nanodet_m,
     "yolov3": yolov3,
-    "yolox-nano": partial(yolox, "nano", 0.25, depthwise=True),
-    "yolox-tiny": partial(yolox, "tiny", 0.375, depthwise=False),
+    "yolox-nano": lambda: _Yolox("nano", 0.25, depthwise=True).whole(),
+    "yolox-tiny": lambda: _Yolox("tiny", 0.375, depthwise=False).whole(),
 }

@@ -36,7 +36,6 @@ class Layers(Graph):
     """A network that grows layer by layer.
 
     Args:
-        name: of the network.
         activation: of its layers, unless a layer has another one.
         epsilon: what batch normalisation adds to the variance.
         tensorflow: whether convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom
@@ -124,8 +123,6 @@ class Layers(Graph):
         """The last convolution, of 1x1, whose weights all levels share.
 
         Args:
-            values: its inputs.
-            channels: of its outputs.
             bias: of all channels, or of each.
             spread: the root mean square of its outputs for the sample, before the bias.
         """
