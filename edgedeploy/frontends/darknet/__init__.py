@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.darknet.configuration import read_sections
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 # Comments and empty lines, then the section that every cfg file begins with.
@@ -34,7 +35,6 @@ class Darknet(ConvertedFormat):
         last layer's output; they are named after their section with the layer's number as Darknet counts it, such as
         `yolo_121`.
         """
-        from edgedeploy.frontends.darknet.configuration import read_sections
         from edgedeploy.frontends.darknet.graph import FileWeights, RandomWeights
         from edgedeploy.frontends.darknet.translation import translated
 
@@ -46,7 +46,8 @@ class Darknet(ConvertedFormat):
             weights = FileWeights(files[1], graph.parameters, files[0].name)
         for parameter in graph.parameters:
             graph.define(parameter.name, weights.take(parameter))
-        return graph.converted()
+        outputs = [graph.named(value, name) for name, value in graph.outputs.items()]
+        return Converted(graph.model(outputs), graph.heads)
 
 
 FORMAT = Darknet()

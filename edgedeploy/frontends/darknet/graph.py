@@ -12,7 +12,6 @@ import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.darknet.configuration import Section
-from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Graph, Value, is_too_large, times
 from edgedeploy.frontends.importing import Cursor, read_bytes
 from edgedeploy.model.heads import Head
@@ -54,7 +53,6 @@ class Parameter:
     """An array of weights that a layer reads from the file.
 
     Attributes:
-        name: in the graph.
         gain: for kernels and matrices, the variance of the outputs as a multiple of the inputs' mean square, with
             random weights.
         optional: whether some files lack it, which means zeros.
@@ -74,15 +72,7 @@ class DarknetGraph(Graph):
     A layer's last node is named after its section and number, such as `convolutional_3`, and the nodes within it
     after that.
 
-    Args:
-        name: of the network.
-        net: the first section.
-        batch: how many images the network takes at once.
-        image: the shape of one image.
-        epsilon: what batch normalisation adds to the variance.
-
     Attributes:
-        section: the current section.
         parameters: the weights, in the file's order.
         heads: the detection heads that decoders support.
     """
@@ -99,11 +89,6 @@ class DarknetGraph(Graph):
         self._values = 0
         self.check_output("Input", (), (batch, *image))
         self._data = self.input(INPUT_NAME, image)
-
-    def begin_section(self, section: Section) -> None:
-        """Begin the layer of a section."""
-        self.section = section
-        self.begin(f"{self.layer}_")
 
     def add(self, value: Value) -> None:
         """End the layer, whose output is a value."""
@@ -154,10 +139,6 @@ class DarknetGraph(Graph):
                 )
         return found
 
-    def size(self, value: Value) -> Shape:
-        """The shape of a layer's output for one image."""
-        return Shape(*value.shape)
-
     def parameter(
         self, role: Role, shape: tuple[int, ...], of: str, *, gain: float = 1.0, optional: bool = False
     ) -> Value:
@@ -174,11 +155,6 @@ class DarknetGraph(Graph):
         heads = {name: value for name, kind, value in self._layers if kind in _HEADS}
         others = [(name, value) for name, kind, value in self._layers if kind != "cost"]
         return heads or dict(others[-1:])
-
-    def converted(self) -> Converted:
-        """The network."""
-        outputs = [self.named(value, name) for name, value in self.outputs.items()]
-        return Converted(self.model(outputs), self.heads)
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """See `Graph.check_output`."""
@@ -242,6 +218,11 @@ class FileWeights:
             why=f"the layers of {description} need {needed:,} bytes, and there are {left:,}",
             hints=_HINTS,
         )
+
+
+def size_of(value: Value) -> Shape:
+    """The shape of a layer's output for one image."""
+    return Shape(*value.shape)
 
 
 class RandomWeights:

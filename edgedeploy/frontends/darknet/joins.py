@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgedeploy.frontends.darknet.configuration import Section
-from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape
-from edgedeploy.frontends.darknet.layers import activated, activation_of
+from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape, size_of
+from edgedeploy.frontends.darknet.layers import ACTIVATIONS, activation_of
 from edgedeploy.frontends.graph import Value
 from edgedeploy.model.heads import Head
 
@@ -18,7 +18,7 @@ def route(section: Section, graph: DarknetGraph) -> Value:
     groups = section.integer("groups", 1, lowest=1)
     part = section.integer("group_id", 0, lowest=0)
     values = [graph.output(index) for index in sources]
-    shapes = [graph.size(value) for value in values]
+    shapes = [size_of(value) for value in values]
     for index, shape in zip(sources, shapes, strict=True):
         if shape[1:] != shapes[0][1:]:
             why = f"layer {sources[0]} has {shapes[0]}, layer {index} {shape}"
@@ -42,18 +42,18 @@ def shortcut(section: Section, graph: DarknetGraph) -> Value:
     section.refuse("weights_type", unless="none")
     section.refuse("alpha", "beta", unless="1")
     total = graph.before
-    shape = graph.size(total)
+    shape = size_of(total)
     sources = graph.sources("from")
     others = [graph.output(index) for index in sources]
     activation = activation_of(section, "linear")
-    for index, other in zip(sources, map(graph.size, others), strict=True):
+    for index, other in zip(sources, map(size_of, others), strict=True):
         sides = (shape.width, other.width), (shape.height, other.height)
         if len({(side // another, another // side) for side, another in sides}) > 1:
             why = f"layer {graph.previous} has {shape}, layer {index} {other}"
             raise section.error("height and width differ by different factors", option="from", why=why)
     for value in others:
         total = graph.node("Add", total, _fitted(graph, value, shape))
-    return activated(graph, activation, total)
+    return ACTIVATIONS[activation](graph, total)
 
 
 def scale_channels(section: Section, graph: DarknetGraph) -> Value:
@@ -71,7 +71,7 @@ def _product(section: Section, graph: DarknetGraph, factors: str) -> Value:
     if len(sources) > 1:
         raise section.error(f"from={section.text('from', '')} is more than one layer", option="from")
     values = graph.output(sources[0]), graph.before
-    shape, factor = map(graph.size, values)
+    shape, factor = map(size_of, values)
     activation = activation_of(section, "linear")
     wanted = {
         "per channel": Shape(shape.channels, 1, 1),
@@ -81,12 +81,12 @@ def _product(section: Section, graph: DarknetGraph, factors: str) -> Value:
     if factor != wanted:
         why = f"layer {sources[0]} has {shape} and needs {wanted}, layer {graph.previous} has {factor}"
         raise section.error(f"the layer before has not one factor {factors}", why=why)
-    return activated(graph, activation, graph.node("Mul", *values))
+    return ACTIVATIONS[activation](graph, graph.node("Mul", *values))
 
 
 def _fitted(graph: DarknetGraph, value: Value, wanted: Shape) -> Value:
     """A value of another shape as a shortcut adds it, with zeros where it adds nothing."""
-    shape = graph.size(value)
+    shape = size_of(value)
     stride = max(1, shape.width // wanted.width)
     sample = max(1, wanted.width // shape.width)
     part = Shape(*map(min, shape, wanted))
@@ -131,7 +131,7 @@ def region(section: Section, graph: DarknetGraph) -> Value:
     Decoders do not learn of a head without softmax over the classes, with a tree of classes, or with another number of
     coordinates than four.
     """
-    _, height, width = graph.size(graph.before)
+    _, height, width = size_of(graph.before)
     cell = graph.image.width / width, graph.image.height / height
     anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
     coordinates = section.integer("coords", 4, lowest=1)
@@ -142,7 +142,7 @@ def region(section: Section, graph: DarknetGraph) -> Value:
 
 def _head(section: Section, graph: DarknetGraph, head: Head, described: bool = True, coordinates: int = 4) -> Value:
     """A layer that passes on its input, with `coordinates`, the objectness and the classes for each anchor."""
-    channels = graph.size(graph.before).channels
+    channels = size_of(graph.before).channels
     wanted = len(head.anchors) * (coordinates + 1 + (head.classes or 0))
     if channels != wanted:
         raise section.error(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgedeploy.frontends.darknet.configuration import Section
-from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape
+from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape, size_of
 from edgedeploy.frontends.graph import Graph, Value, operator
 
 _LINEAR = "linear"
@@ -15,7 +15,7 @@ _LINEAR = "linear"
 _LARGEST_WINDOW = 1024
 
 # src/activations.h
-_ACTIVATIONS: dict[str, Callable[[Graph, Value], Value]] = {
+ACTIVATIONS: dict[str, Callable[[Graph, Value], Value]] = {
     "elu": lambda graph, value: graph.node("Elu", value, alpha=1.0),
     "hardtan": lambda graph, value: graph.clip(value, -1, 1),
     "leaky": lambda graph, value: graph.leaky_relu(value, 0.1),
@@ -35,28 +35,18 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value], Value]] = {
 def activation_of(section: Section, default: str) -> str:
     """The activation function of a section, by Darknet's name."""
     name = section.text("activation", default)
-    if name not in _ACTIVATIONS:
+    if name not in ACTIVATIONS:
         raise section.error(
             f"activation={name[:40]} is not supported",
             option="activation",
-            hints=["supported are " + ", ".join(sorted(_ACTIVATIONS))],
+            hints=["supported are " + ", ".join(sorted(ACTIVATIONS))],
         )
     return name
 
 
-def activated(graph: DarknetGraph, activation: str, value: Value) -> Value:
-    """The activation function of a value."""
-    return _ACTIVATIONS[activation](graph, value)
-
-
 def activation(section: Section, graph: DarknetGraph) -> Value:
     """An activation function on its own."""
-    return activated(graph, activation_of(section, _LINEAR), graph.before)
-
-
-def unchanged(section: Section, graph: DarknetGraph) -> Value:
-    """A layer that passes on its input: [dropout], [cost], [empty] and [silence]."""
-    return graph.before
+    return ACTIVATIONS[activation_of(section, _LINEAR)](graph, graph.before)
 
 
 def convolutional(section: Section, graph: DarknetGraph) -> Value:
@@ -67,7 +57,7 @@ def convolutional(section: Section, graph: DarknetGraph) -> Value:
     section.refuse("antialiasing", "bin_output", "binary", "cbn", "coordconv", "flipped", "xnor")
     section.refuse("rotate", "stretch", "stretch_sway", "sway", "dontload", "dontloadscales")
     section.refuse("share_index", unless="")
-    shape = graph.size(graph.before)
+    shape = size_of(graph.before)
     filters = section.integer("filters", 1, lowest=1)
     groups = section.integer("groups", 1, lowest=1)
     size = section.integer("size", 1, lowest=1)
@@ -87,48 +77,38 @@ def convolutional(section: Section, graph: DarknetGraph) -> Value:
             hints=["use an odd size and pad=1"],
         )
     _check_window(section, size, shape.height + 2 * padding, shape.width + 2 * padding)
-    name = _name_before(graph, activation)
-    raw = f"{name}_raw" if normalise else name
+    name, raw = _names(graph, activation, normalise=normalise)
     biases = [graph.parameter("bias", (filters,), name), *(_statistics(graph, filters, name) if normalise else ())]
     kernel = (filters, shape.channels // groups, size, size)
     weight = graph.parameter("kernel", kernel, raw, gain=_gain(activation))
-    value = graph.node(
-        "Conv",
-        graph.before,
-        weight,
-        *(() if normalise else biases),
-        name=raw,
-        kernel_shape=[size, size],
-        strides=stride,
-        pads=[padding * dilation] * 4,
-        dilations=[dilation, dilation],
-        group=groups,
-    )
-    return activated(graph, activation, _normalised(graph, name, value, biases) if normalise else value)
+    operands = [graph.before, weight, *([] if normalise else biases)]
+    window: dict[str, Any] = {"kernel_shape": [size] * 2, "strides": stride, "pads": [padding * dilation] * 4}
+    value = graph.node("Conv", *operands, name=raw, **window, dilations=[dilation] * 2, group=groups)
+    return ACTIVATIONS[activation](graph, _normalised(graph, name, value, biases) if normalise else value)
 
 
 def connected(section: Section, graph: DarknetGraph) -> Value:
     """A dense layer; in the file, the normalisation's weights follow the matrix."""
     section.refuse("dontload", "dontloadscales")
-    inputs = graph.size(graph.before).size
+    inputs = size_of(graph.before).size
     outputs = section.integer("output", 1, lowest=1)
     normalise = section.integer("batch_normalize", 0) != 0
     activation = activation_of(section, "logistic")
-    name = _name_before(graph, activation)
-    raw = f"{name}_raw" if normalise else name
+    name, raw = _names(graph, activation, normalise=normalise)
     bias = graph.parameter("bias", (outputs,), name)
     matrix = graph.parameter("matrix", (outputs, inputs), raw, gain=_gain(activation))
     statistics = _statistics(graph, outputs, name) if normalise else []
     vector = graph.reshape(graph.before, [inputs])
     product = graph.node("Gemm", vector, matrix, *([] if normalise else [bias]), transB=1)
     value = graph.reshape(product, [outputs, 1, 1], name=raw)
-    return activated(graph, activation, _normalised(graph, name, value, [bias, *statistics]) if normalise else value)
+    value = _normalised(graph, name, value, [bias, *statistics]) if normalise else value
+    return ACTIVATIONS[activation](graph, value)
 
 
 def batchnorm(section: Section, graph: DarknetGraph) -> Value:
     """Batch normalisation on its own. AlexeyAB's fork stores biases in the file, the original does not."""
     section.refuse("dontload", "dontloadscales")
-    channels = graph.size(graph.before).channels
+    channels = size_of(graph.before).channels
     bias = graph.parameter("bias", (channels,), graph.layer, optional=True)
     return _normalised(graph, graph.layer, graph.before, [bias, *_statistics(graph, channels, graph.layer)])
 
@@ -150,9 +130,10 @@ def _statistics(graph: DarknetGraph, channels: int, name: str) -> list[Value]:
     return [graph.parameter(role, (channels,), name) for role in ("scale", "mean", "variance")]
 
 
-def _name_before(graph: DarknetGraph, activation: str) -> str:
-    """The name of the node before an activation function: the layer's own without one."""
-    return graph.layer if activation == _LINEAR else f"{graph.layer}_linear"
+def _names(graph: DarknetGraph, activation: str, *, normalise: bool) -> tuple[str, str]:
+    """The names of the node before an activation function, the layer's own without one, and before normalisation."""
+    name = graph.layer if activation == _LINEAR else f"{graph.layer}_linear"
+    return name, f"{name}_raw" if normalise else name
 
 
 def _gain(activation: str) -> float:
@@ -174,7 +155,7 @@ def softmax(section: Section, graph: DarknetGraph) -> Value:
     """Softmax over all values of an image, or over each of `groups` equal parts."""
     section.refuse("spatial")
     section.refuse("tree", unless="")
-    shape = graph.size(graph.before)
+    shape = size_of(graph.before)
     groups = section.integer("groups", 1, lowest=1)
     temperature = section.number("temperature", 1.0)
     if shape.size % groups:
@@ -205,7 +186,7 @@ def avgpool(section: Section, graph: DarknetGraph) -> Value:
 
 def upsample(section: Section, graph: DarknetGraph) -> Value:
     """Every pixel `stride` times in both directions; with a negative stride, the sum over each square of pixels."""
-    shape = graph.size(graph.before)
+    shape = size_of(graph.before)
     stride = section.integer("stride", 2)
     scale = section.number("scale", 1.0)
     side = abs(stride)
@@ -228,7 +209,7 @@ def reorg(section: Section, graph: DarknetGraph) -> Value:
     result is taken for a feature map of the right shape. With `reverse`, both are the same.
     """
     section.refuse("extra", "flatten")
-    channels, height, width = shape = graph.size(graph.before)
+    channels, height, width = shape = size_of(graph.before)
     stride = section.integer("stride", 1, lowest=1)
     square = stride * stride
     _check_divides(section, square, shape, channels)
@@ -243,14 +224,13 @@ def reorg(section: Section, graph: DarknetGraph) -> Value:
 def reorg3d(section: Section, graph: DarknetGraph) -> Value:
     """Squares of pixels become channels: [reorg] of AlexeyAB's fork, with the right sizes."""
     section.refuse("reverse")
-    shape = graph.size(graph.before)
+    shape = size_of(graph.before)
     stride = section.integer("stride", 1, lowest=1)
     _check_divides(section, stride, shape, shape.height, shape.width)
     return graph.node("SpaceToDepth", graph.before, blocksize=stride)
 
 
 def _check_divides(section: Section, divisor: int, shape: Shape, *sizes: int) -> None:
-    """Check that a stride, or its square, divides some of the input's sizes."""
     if any(size % divisor for size in sizes):
         stated = section.text("stride", "1")
         raise section.error(f"stride={stated} does not divide its input", option="stride", why=f"it is {shape}")
@@ -262,7 +242,7 @@ def _pool(section: Section, graph: DarknetGraph, operator: str, **attributes: An
     The first window begins at -padding / 2, rounded towards zero, and (side + padding - size) / stride + 1 fit
     (src/maxpool_layer.c).
     """
-    _, height, width = graph.size(graph.before)
+    _, height, width = size_of(graph.before)
     stride = _strides(section)
     size = section.integer("size", section.integer("stride", 1), lowest=1)
     if size > _LARGEST_WINDOW:

@@ -23,7 +23,7 @@ _LAYERS: tuple[Callable[[Section, DarknetGraph], Value], ...] = (
     *(joins.region, joins.route, joins.sam, joins.scale_channels, joins.shortcut, joins.yolo),
 )
 _KINDS = {function.__name__: function for function in _LAYERS}
-_KINDS |= dict.fromkeys(("cost", "dropout", "empty", "silence"), layers.unchanged)
+_KINDS |= dict.fromkeys(("cost", "dropout", "empty", "silence"), lambda section, graph: graph.before)
 
 _SHORT = {
     "avg": "avgpool",
@@ -54,7 +54,8 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
                 why="supported are " + ", ".join(f"[{kind}]" for kind in sorted(_KINDS)),
                 hints=["cut the network before it, or give an ONNX file that another tool converted it to"],
             )
-        graph.begin_section(section)
+        graph.section = section
+        graph.begin(f"{graph.layer}_")
         graph.add(_KINDS[section.kind](section, graph))
     if not graph.outputs:
         raise ModelError(f"{path} has no layers", hints=["check that it is complete"])
