@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
-
-if TYPE_CHECKING:
-    from edgedeploy.frontends.ncnn.text import Usage
+from edgedeploy.frontends.importing import read_bytes
+from edgedeploy.frontends.ncnn.text import Usage, read_layers
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517
@@ -43,9 +41,7 @@ class Ncnn(ConvertedFormat):
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network as an ONNX model with ncnn's names of blobs; see `ConvertedFormat.convert`."""
-        from edgedeploy.frontends.importing import read_bytes
         from edgedeploy.frontends.ncnn.conversion import converted
-        from edgedeploy.frontends.ncnn.text import read_layers
         from edgedeploy.frontends.ncnn.weights import RandomWeights, StoredWeights
 
         path = files[0]
@@ -67,8 +63,6 @@ FORMAT = Ncnn()
 
 
 def _usage(files: Sequence[Path]) -> Usage:
-    from edgedeploy.frontends.ncnn.text import Usage
-
     return Usage.of(files[2]) if len(files) > 2 else Usage()
 
 

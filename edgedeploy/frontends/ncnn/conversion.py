@@ -31,8 +31,6 @@ def converted(
     (Split), unread ones are outputs only if all are.
 
     Args:
-        path: of the file, for messages.
-        layers: in the order in which they run.
         shapes: of inputs, with a batch of one.
         default: the shape of inputs for which neither `shapes` nor a layer has one.
     """

@@ -37,8 +37,6 @@ class NcnnGraph(Graph):
     """A network being converted layer by layer.
 
     Attributes:
-        layer: the current layer.
-        inputs: its inputs.
         factors: of values that 8 bits can hold, the factor that makes integers of them.
     """
 
@@ -49,11 +47,6 @@ class NcnnGraph(Graph):
         super().__init__(name, batch=1)
         self._weights_of_file = weights
         self.factors: dict[str, float] = {}
-
-    def begin_layer(self, layer: NcnnLayer, inputs: Sequence[Value]) -> None:
-        """Begin a layer."""
-        self.layer, self.inputs = layer, inputs
-        self.begin(f"{layer.outputs[0]} " if layer.outputs else "")  # no blob's name has a space
 
     def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """The layer's next weights that are stored with a tag; see `StoredWeights.tagged`."""
@@ -157,7 +150,8 @@ def check_known(layer: NcnnLayer) -> None:
 
 def translate(graph: NcnnGraph, layer: NcnnLayer, inputs: Sequence[Value]) -> list[Value]:
     """Write a layer that passed `check_known`; returns its outputs."""
-    graph.begin_layer(layer, inputs)
+    graph.layer, graph.inputs = layer, inputs
+    graph.begin(f"{layer.outputs[0]} " if layer.outputs else "")  # no blob's name has a space
     written = _TRANSLATIONS[layer.kind][0](graph)
     outputs = [written] if isinstance(written, Value) else list(written)
     if len(outputs) != len(layer.outputs):

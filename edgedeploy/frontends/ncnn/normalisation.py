@@ -170,5 +170,4 @@ def _scaled(graph: NcnnGraph, blob: Value, *, with_bias: bool) -> Value:
 
 
 def _next_weights(graph: NcnnGraph, blob: Value) -> Value:
-    """The next weights, one for each channel."""
     return graph.per_channel(graph.plain(blob.shape[0]), blob)

@@ -13,6 +13,7 @@ of two for parameter 3, and so is `3=0.5,1.0`. Described by ncnn's documentation
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -46,9 +47,7 @@ class NcnnLayer:
     """One line.
 
     Attributes:
-        path, line: its place.
         kind: ncnn's name of the operation.
-        inputs, outputs: names of blobs.
         parameters: by their numbers in ncnn's documentation, "operators".
     """
 
@@ -125,7 +124,13 @@ def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
     layers = [_layer(path, number, words) for number, words in numbered[2:]]
     written: set[str] = set()
     for layer in layers:
-        _check_blobs(layer, written)
+        for name in layer.inputs:
+            if name not in written:
+                raise layer.error(f"it reads blob {name!r}, which no layer before it writes")
+        for name in layer.outputs:
+            if name in written:
+                raise layer.error(f"it writes blob {name!r}, which was written before")
+            written.add(name)
     stated_layers, stated_blobs = map(int, counts)
     if stated_layers != len(layers) or stated_blobs < len(written):  # ncnn takes more blobs than there are
         raise ModelError(
@@ -134,16 +139,6 @@ def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
             hints=["check the file's size and checksum", "correct the counts in its second line if it was edited"],
         )
     return layers
-
-
-def _check_blobs(layer: NcnnLayer, written: set[str]) -> None:
-    for name in layer.inputs:
-        if name not in written:
-            raise layer.error(f"it reads blob {name!r}, which no layer before it writes")
-    for name in layer.outputs:
-        if name in written:
-            raise layer.error(f"it writes blob {name!r}, which was written before")
-        written.add(name)
 
 
 def _layer(path: Path, number: int, words: list[str]) -> NcnnLayer:
@@ -200,7 +195,7 @@ def _value(text: str) -> Number | str:
         return text
     real = float(text)
     struct.pack("<f", real)
-    if real in (float("inf"), float("-inf")):
+    if math.isinf(real):
         raise OverflowError("it does not fit 32 bits")
     return real
 

@@ -36,7 +36,6 @@ class StoredWeights:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
         Args:
-            shape: of the weights.
             what: the layer's name, for messages.
             quantised: whether they may be of 8 bits, and are int8 then; their scales come later.
         """

@@ -24,12 +24,7 @@ _DECONVOLUTION = _COMMON | {18, 19, 20, 21, 28}
 
 @dataclass(frozen=True)
 class _Window:
-    """The window of a convolution; pairs are height and width.
-
-    Attributes:
-        extent: of the kernel with its gaps.
-        begins, ends: padding before and after.
-    """
+    """The window of a convolution, with its padding before and after; pairs are height and width."""
 
     kernel: list[int]
     stride: list[int]
