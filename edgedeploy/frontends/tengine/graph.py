@@ -25,12 +25,12 @@ class TengineGraph(Graph):
 
     parameters: dict[str, Any]
     outputs: int
+    _inputs_of_node: list[int]
 
     def __init__(self, structure: Structure) -> None:
         super().__init__(structure.path.stem)
         self.values: dict[int, Value] = {}  # that are computed, by number of the tensor
         self._tensors = structure.tensors
-        self._inputs_of_node: list[int] = []
         self._constants: dict[tuple[int, Shape], Value] = {}
         # float16 doubles, and a constant may be needed in two shapes. A file that wants more does so on purpose.
         self._left = 4 * structure.size + 2**20
@@ -51,11 +51,7 @@ class TengineGraph(Graph):
     def value(self, position: int = 0) -> Value:
         """The input at a position."""
         index = self._index(position)
-        if index in self.values:
-            return self.values[index]
-        values = self._tensors[index].values
-        assert values is not None  # others were written before
-        return self._constant(index, values.shape)
+        return self.values[index] if index in self.values else self._constant(index)
 
     def feature_map(self) -> tuple[int, int, int, int]:
         """Batch, channels, height and width of the first input, which must have them."""
@@ -138,11 +134,11 @@ class TengineGraph(Graph):
             value = self.round_half_away(value, scale, zero_point)
         return self.finish([value], [tensor.name])[0]
 
-    def _constant(self, index: int, shape: Shape) -> Value:
-        """A constant tensor in another shape, as float32."""
+    def _constant(self, index: int, shape: Shape | None = None) -> Value:
+        tensor = self._tensors[index]
+        assert tensor.values is not None  # others were written before
+        shape = tensor.values.shape if shape is None else shape
         if (index, shape) not in self._constants:
-            tensor = self._tensors[index]
-            assert tensor.values is not None
             if tensor.quantisation is not None:
                 value = self._dequantised(tensor, tensor.quantisation, shape)
             elif tensor.values.dtype.kind != "f":

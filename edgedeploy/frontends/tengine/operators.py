@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -144,11 +144,10 @@ def _reshape(graph: TengineGraph) -> Value:
         raise ModelError("it counts sizes from the end")
     sizes: list[int] = []
     read = 0  # of the input's sizes
-    position = 0
-    while position < len(wanted):
-        code, position = wanted[position], position + 1
+    codes = iter(wanted)
+    for code in codes:
         taken = {-2: len(shape) - read, -3: 2}.get(code, 1)
-        if code == 0 and not p["mxnet"] and position > 1:
+        if code == 0 and not p["mxnet"] and read:
             raise ModelError(f"its shape {wanted} keeps a size that is not the batch")
         if code in (0, -2, -3) and not 0 <= taken <= len(shape) - read:
             raise ModelError(f"its shape {wanted} does not suit an input of shape {shape}")
@@ -158,8 +157,7 @@ def _reshape(graph: TengineGraph) -> Value:
         elif code == -3:
             sizes.append(math.prod(kept))
         elif code == -4:
-            sizes += wanted[position : position + 2]
-            position += 2
+            sizes += islice(codes, 2)
         else:
             sizes.append(code)
         read += taken
@@ -172,20 +170,20 @@ def _reshape(graph: TengineGraph) -> Value:
     return graph.reshape(graph.value(), sizes)
 
 
+def _numbered(graph: TengineGraph, parameter: str) -> list[int]:
+    """Parameters `..._0` and so on."""
+    return [value for name, value in graph.parameters.items() if name.startswith(f"{parameter}_")]
+
+
 def _permuted(graph: TengineGraph, order: Sequence[int]) -> Value:
     if sorted(order) != list(range(graph.value().rank)):
         raise ModelError(f"its order {list(order)} does not suit an input of shape {graph.value().shape}")
     return graph.transpose(graph.value(), order)
 
 
-def _permute(graph: TengineGraph) -> Value:
-    order = [graph.parameters[f"order_{index}"] for index in range(4)]
-    return _permuted(graph, order[: graph.value().rank])
-
-
 def _swap_axes(graph: TengineGraph) -> Value:
     order = list(range(graph.value().rank))
-    one, other = (graph.axis(graph.parameters[f"axis_{index}"]) for index in range(2))
+    one, other = map(graph.axis, _numbered(graph, "axis"))
     order[one], order[other] = other, one
     return _permuted(graph, order)
 
@@ -295,17 +293,15 @@ def _pad(graph: TengineGraph) -> Value:
 
 
 def _reduction(graph: TengineGraph) -> Value:
-    p, operator = graph.parameters, graph.one_of("kind", _REDUCTIONS)
-    stated = [p[f"axis_{index}"] for index in range(4)]
-    rank = len(graph.value().shape)
-    axes = sorted({graph.axis(axis) for axis in stated if axis != _UNUSED}) or list(range(rank))
-    reduced = graph.reduce(operator, graph.value(), axes, keep=int(p["keep"] == 1))
+    operator, keep = graph.one_of("kind", _REDUCTIONS), int(graph.parameters["keep"] == 1)
+    axes = {graph.axis(axis) for axis in _numbered(graph, "axis") if axis != _UNUSED} or range(graph.value().rank)
+    reduced = graph.reduce(operator, graph.value(), sorted(axes), keep)
     return graph.reshape(reduced, reduced.shape or [1])  # Tengine has no tensors without dimensions
 
 
 def _squeeze(graph: TengineGraph) -> Value:
     shape = graph.value().shape
-    axes = {graph.axis(axis) for axis in (graph.parameters[f"axis_{index}"] for index in range(4)) if axis != _UNUSED}
+    axes = {graph.axis(axis) for axis in _numbered(graph, "axis") if axis != _UNUSED}
     axes = axes or {axis for axis, size in enumerate(shape) if size == 1}
     if any(shape[axis] != 1 for axis in axes):
         raise ModelError(f"it removes axes {sorted(axes)} of an input of shape {shape}")
@@ -351,7 +347,7 @@ CONVERTERS: dict[str, Converter] = {
     "Flatten": _flatten,
     "LogSoftmax": _along_axis("LogSoftmax"),
     "Pad": _pad,
-    "Permute": _permute,
+    "Permute": lambda graph: _permuted(graph, _numbered(graph, "order")[: graph.value().rank]),
     "Reduction": _reduction,
     "Reshape": _reshape,
     "ShuffleChannel": _shuffle_channels,
