@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,19 @@ def cpu_session(
     """
     import onnxruntime
 
-    # The variable that `edgedeploy` sets is read at import, which may have happened before.
-    onnxruntime.disable_telemetry_events()
-    opened = partial(_session, model, threads, optimised, profile=profile, optimised_to=optimised_to)
+    def opened(entries: dict[str, str]) -> Any:
+        options = _options(entries)
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile)
+        if optimised_to is not None:
+            options.optimized_model_filepath = str(optimised_to)
+        if threads is not None:
+            options.intra_op_num_threads = threads
+            options.inter_op_num_threads = 1
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])  # noqa: TID251
+
     if floats:
         return opened({_IN_FLOAT: "1"})
     if exact:
@@ -77,34 +86,19 @@ def cuda_session(model: Path) -> Any:
     """A session on an NVIDIA GPU, in single precision throughout."""
     import onnxruntime
 
-    onnxruntime.disable_telemetry_events()
+    options = _options({"session.disable_cpu_ep_fallback": "1"})
     cuda = ("CUDAExecutionProvider", {"use_tf32": "0"})
-    return _session(model, None, True, {"session.disable_cpu_ep_fallback": "1"}, [cuda])
+    return onnxruntime.InferenceSession(model, options, providers=[cuda])  # noqa: TID251
 
 
-def _session(
-    model: bytes | Path,
-    threads: int | None,
-    optimised: bool,
-    entries: dict[str, str],
-    providers: Sequence[Any] = ("CPUExecutionProvider",),
-    *,
-    profile: Path | None = None,
-    optimised_to: Path | None = None,
-) -> Any:
+def _options(entries: dict[str, str]) -> Any:
+    """Options of a silent session, and no telemetry."""
     import onnxruntime
 
+    # The variable that `edgedeploy` sets is read at import, which may have happened before.
+    onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     for name, value in entries.items():
         options.add_session_config_entry(name, value)
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if profile is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(profile)
-    if optimised_to is not None:
-        options.optimized_model_filepath = str(optimised_to)
-    if threads is not None:
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=list(providers))  # noqa: TID251
+    return options
