@@ -12,6 +12,10 @@ from edgedeploy.base.documents import Listed, Record
 
 Tensors = Mapping[str, np.ndarray]
 
+# Types of tensors in packages, which the agent supports as well.
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
+
 _FLOAT32 = np.finfo(np.float32)
 _QUANTISED = ("int8", "uint8", "int16")
 

@@ -10,15 +10,11 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from edgedeploy.base.documents import Listed, Record
-from edgedeploy.model.tensors import TensorSpec
+from edgedeploy.model.tensors import DTYPES, TensorSpec
 
 # No board has memory for a larger tensor; numpy 1 supports no more dimensions.
 MAXIMUM_TENSOR = 1 << 30
 MAXIMUM_RANK = 32
-
-# Types of tensors, which the agent supports as well.
-_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
 
 # Plain relative names of at most one folder, which stay inside the package; an archive's header has 100 bytes for them.
 MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$", max_length=100)]

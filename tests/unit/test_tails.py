@@ -22,8 +22,7 @@ from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.tail import _block
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.model.tail.operators import OPERATORS
-from edgedeploy.model.tail.program import MAXIMUM_TAIL, Constant, Tail, parse_block
+from edgedeploy.model.tail.program import MAXIMUM_TAIL, OPERATORS, Constant, Tail, parse_block
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME

@@ -12,8 +12,7 @@ from onnx import helper, numpy_helper
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx.folding import constant_of, drop_unused
 from edgedeploy.frontends.onnx.nodes import ONNX_DOMAINS, branches, opset_of, reads, replace_nodes, title_of
-from edgedeploy.model.tail.operators import OPERATORS
-from edgedeploy.model.tail.program import Attribute, Block, Constant, Node
+from edgedeploy.model.tail.program import OPERATORS, Attribute, Block, Constant, Node
 
 # Operators whose results' sizes depend on the values of their inputs, from this one on.
 _BY_VALUES = {"NonMaxSuppression": 0, "NonZero": 0, "Compress": 1, "Unique": 0}

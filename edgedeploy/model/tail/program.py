@@ -6,8 +6,9 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,15 +16,13 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from edgedeploy.base.documents import Listed, Record, parse_json
 from edgedeploy.errors import PackageError, last_line
-from edgedeploy.model.tail.operators import OPERATORS
-from edgedeploy.model.tail.operators.operator import computed
-from edgedeploy.model.tensors import Tensors, TensorSpec
+from edgedeploy.model.tail.operators import Operator, computed, elementwise, shaping, suppression
+from edgedeploy.model.tensors import DTYPES, Tensors, TensorSpec
 
 MAXIMUM_TAIL = 1 << 26  # bytes of JSON: thousands of nodes, with anchors of a megabyte or two
 _DEEPEST = 8  # nested branches
-_DTYPES = (
-    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-)  # fmt: skip
+
+OPERATORS: dict[str, Operator] = {**elementwise.OPERATORS, **shaping.OPERATORS, **suppression.OPERATORS}
 
 Attribute = int | float | str | list[int] | list[float]
 
@@ -43,7 +42,7 @@ class Constant(Record):
 
     @model_validator(mode="after")
     def _fits(self) -> Constant:
-        if self.dtype not in _DTYPES:
+        if self.dtype not in DTYPES:
             raise ValueError(f"a constant of {self.dtype}")
         try:
             size = len(base64.b64decode(self.data, validate=True))
@@ -64,7 +63,7 @@ class Node(Record):
 
     Attributes:
         name: for messages.
-        operator: a name of `OPERATORS`, or `If`.
+        operator: a name in `OPERATORS`, or `If`.
         inputs: names of values; "" for an optional one that is left out.
         outputs: names of values; "" for an unused one.
         attributes: those of ONNX; types have numpy's names.
@@ -117,12 +116,21 @@ class Block(Record):
                 made.add(name)
         return needed | (set(self.outputs) - made)
 
-    def every_node(self) -> Iterator[Node]:
-        """Its nodes, including those of branches."""
-        for node in self.nodes:
-            yield node
-            for branch in node.branches:
-                yield from branch.every_node()
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The values of its constants."""
+        return {name: each.array() for name, each in self.constants.items()}
+
+    @cached_property
+    def spent(self) -> list[list[str]]:
+        """For each node the names that nothing reads after it."""
+        last = dict.fromkeys(self.outputs, len(self.nodes))
+        spent: list[list[str]] = [[] for _ in self.nodes]
+        for place, node in reversed(list(enumerate(self.nodes))):
+            for name in {*node.inputs, *node.outputs}.union(*(branch.free() for branch in node.branches)):
+                if last.setdefault(name, place) == place:
+                    spent[place].append(name)
+        return spent
 
 
 _BLOCK = TypeAdapter(Block)
@@ -154,24 +162,6 @@ _MOST_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """A block's constants, and for each node the names that nothing reads after it."""
-
-    constants: dict[str, np.ndarray]
-    spent: list[list[str]]
-
-    @classmethod
-    def of(cls, block: Block) -> _Prepared:
-        last = dict.fromkeys(block.outputs, len(block.nodes))
-        spent: list[list[str]] = [[] for _ in block.nodes]
-        for place, node in reversed(list(enumerate(block.nodes))):
-            for name in {*node.inputs, *node.outputs}.union(*(branch.free() for branch in node.branches)):
-                if last.setdefault(name, place) == place:
-                    spent[place].append(name)
-        return cls({name: each.array() for name, each in block.constants.items()}, spent)
-
-
-@dataclass(frozen=True)
 class Tail:
     """A tail that is ready to run.
 
@@ -181,7 +171,6 @@ class Tail:
 
     block: Block
     outputs: list[TensorSpec]
-    _prepared: dict[int, _Prepared] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """The network's outputs by name, from its inputs and the outputs of its compiled part."""
@@ -194,12 +183,9 @@ class Tail:
         return found
 
     def _run(self, block: Block, values: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
-        if id(block) not in self._prepared:
-            self._prepared[id(block)] = _Prepared.of(block)
-        prepared = self._prepared[id(block)]
-        values |= prepared.constants
+        values |= block.arrays
         held = sum(array.nbytes for array in values.values())
-        for node, spent in zip(block.nodes, prepared.spent, strict=True):
+        for node, spent in zip(block.nodes, block.spent, strict=True):
             try:
                 inputs: list[Any] = [values[name] if name else None for name in node.inputs]
                 if node.operator == "If":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Operator, integers, number, sized
+from edgedeploy.model.tail.operators import Operator, integers, number, sized
 from edgedeploy.model.tensors import quotient_of_integers, refuse_zeros
 
 
@@ -99,8 +99,6 @@ def _is_infinite(values: Any, *, detect_positive: int = 1, detect_negative: int 
 
 
 def _place_of(function: Callable[..., Any]) -> Operator:
-    """ArgMax and ArgMin."""
-
     def found(values: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
         if select_last_index:
             place = values.shape[axis] - 1 - function(np.flip(values, axis), axis=axis)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Operator, integers, number, sized
+from edgedeploy.model.tail.operators import Operator, integers, number, sized
 
 
 def _gather(values: Any, places: Any, *, axis: int = 0) -> Any:
@@ -106,10 +106,6 @@ def _flatten(values: Any, *, axis: int = 1) -> Any:
     return np.reshape(values, (int(np.prod(values.shape[:axis])), int(np.prod(values.shape[axis:]))))
 
 
-def _squeeze(values: Any, axes: Any = None) -> Any:
-    return np.squeeze(values, None if axes is None else tuple(integers(axes) or ()))
-
-
 def _slice(values: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     starts, ends, axes, steps = map(integers, (starts, ends, axes, steps))
     parts = [slice(None)] * values.ndim
@@ -152,10 +148,6 @@ def _pad(values: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: A
     return np.pad(values, around, constant_values=0 if value is None else number(value))
 
 
-def _expand(values: Any, shape: Any) -> Any:
-    return np.broadcast_to(values, sized(np.broadcast_shapes(values.shape, sized(shape))))
-
-
 def _tile(values: Any, repeats: Any) -> Any:
     sized([size * int(count) for size, count in zip(values.shape, repeats, strict=True)])
     return np.tile(values, [int(count) for count in repeats])
@@ -177,7 +169,7 @@ OPERATORS: dict[str, Operator] = {
     "Compress": lambda values, chosen, *, axis=None: np.compress(chosen, values, axis),
     "Concat": _concatenated,
     "ConstantOfShape": _filled,
-    "Expand": _expand,
+    "Expand": lambda values, shape: np.broadcast_to(values, sized(np.broadcast_shapes(values.shape, sized(shape)))),
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -192,7 +184,7 @@ OPERATORS: dict[str, Operator] = {
     "Size": lambda values: np.array(values.size, np.int64),
     "Slice": _slice,
     "Split": _split,
-    "Squeeze": _squeeze,
+    "Squeeze": lambda values, axes=None: np.squeeze(values, None if axes is None else tuple(integers(axes) or ())),
     "Tile": _tile,
     "TopK": _top_k,
     "Transpose": lambda values, *, perm=None: np.transpose(values, perm),

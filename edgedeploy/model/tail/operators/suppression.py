@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Operator, number
+from edgedeploy.model.tail.operators import Operator, number
 
 # The intersections over unions of boxes (y1, x1, y2, x2 along the first axis), whose other axes broadcast.
 _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
