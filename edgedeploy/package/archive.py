@@ -93,6 +93,10 @@ def _read(
     except IsADirectoryError as error:
         raise PackageError(f"{path} is a folder, not a package", hints=["name the archive, a .tar.gz file"]) from error
     except DamagedArchiveError as error:
-        hints = ["build it again with `edgedeploy build`"]
-        raise PackageError(f"{path} is not a sound package", why=str(error), hints=hints) from error
+        raise unsound(path, str(error)) from error
     return manifest, contents
+
+
+def unsound(package: str | Path, why: str) -> PackageError:
+    """The error for a package that is not what the build wrote."""
+    return PackageError(f"{package} is not a sound package", why=why, hints=["build it again with `edgedeploy build`"])

@@ -10,10 +10,9 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from edgedeploy.base.documents import Record, parse_json
-from edgedeploy.errors import PackageError
 from edgedeploy.model.tail.program import Tail, parse_block
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.archive import read_manifest, read_package, unsound
 from edgedeploy.package.entry import Entry
 from edgedeploy.package.manifest import Manifest
 
@@ -40,9 +39,7 @@ def _tail_of(entry: Entry, contents: Mapping[str, bytes], name: str | Path) -> T
         if len(block.outputs) != len(entry.tail.outputs):
             raise ValueError(f"it gives {len(block.outputs)} outputs, the manifest names {len(entry.tail.outputs)}")
     except ValueError as error:
-        hints = ["build it again with `edgedeploy build`"]
-        why = f"{entry.tail.file}: {error}"
-        raise PackageError(f"{name} is not a sound package", why=why, hints=hints) from error
+        raise unsound(name, f"{entry.tail.file}: {error}") from error
     return Tail(block, entry.tail.outputs)
 
 
@@ -102,6 +99,4 @@ def read_work(package: Path) -> list[FunctionWork]:
     try:
         return parse_json(content, _LIST)
     except ValueError as error:
-        why = f"{WORK_NAME}: {error}"
-        hints = ["build it again with `edgedeploy build`"]
-        raise PackageError(f"{package} is not a sound package", why=why, hints=hints) from error
+        raise unsound(package, f"{WORK_NAME}: {error}") from error
