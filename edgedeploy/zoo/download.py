@@ -81,10 +81,7 @@ def download(
             found = sha256_of(part)
             if found != sha256:
                 part.unlink()
-                raise DownloadError(
-                    f"the download of {target.name} is not the file that was asked for",
-                    why=f"its SHA-256 is {found}, but should be {sha256}; it was removed",
-                )
+                raise _not_the_file(part, f"its SHA-256 is {found}, but should be {sha256}; it was removed")
             part.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error

@@ -84,15 +84,6 @@ def _readers(boxes: Sequence[DrawnNode]) -> dict[str, list[int]]:
     return found
 
 
-def _next(boxes: Sequence[DrawnNode], place: int, readers: dict[str, list[int]]) -> int | None:
-    """The only reader of a box's only output, if it reads nothing else."""
-    box = boxes[place]
-    if len(box.writes) != 1:
-        return None
-    found = readers.get(box.writes[0], [])
-    return found[0] if len(found) == 1 and set(boxes[found[0]].reads) == set(box.writes) else None
-
-
 def _merged(layers: list[DrawnNode]) -> list[DrawnNode]:
     """Layers with the operators that join them."""
     readers, gone = _readers(layers), set[int]()
@@ -125,10 +116,13 @@ def _follower(
 
 
 def _chain(boxes: Sequence[DrawnNode], start: int, readers: dict[str, list[int]]) -> list[int]:
-    """A box and those that follow it one by one, without the network's outputs."""
+    """A box and those that follow it one by one, each of which alone reads one value; without the network's outputs."""
     chain = [start]
-    while (place := _next(boxes, chain[-1], readers)) is not None and boxes[place].operator and boxes[start].operator:
-        chain.append(place)
+    while boxes[start].operator and len(writes := boxes[chain[-1]].writes) == 1:
+        places = readers.get(writes[0], [])
+        if len(places) != 1 or not boxes[places[0]].operator or set(boxes[places[0]].reads) != set(writes):
+            break
+        chain += places
     return chain
 
 
@@ -182,7 +176,7 @@ _WITHOUT_PARAMETERS = {"Clip", "Pad", "Resize", "Upsample"}
 
 _PLAIN = {"stride 1x1", "dilation 1x1", "groups 1"}
 
-_COLOURS = {"Conv": "#cfe2ff", "ConvTranspose": "#cfe2ff", "Gemm": "#cfe2ff", "MatMul": "#cfe2ff", "": "#e8e8e8"}
+_COLOURS = dict.fromkeys(_LEADING, "#cfe2ff") | {"": "#e8e8e8"}
 
 
 class Drawn(NamedTuple):
@@ -204,11 +198,14 @@ def layers(source: Source) -> list[DrawnNode]:
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info, *graph.output)}
     weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
     # Shapes, places and bounds are written as constants too.
-    numbers = {weight.name for weight in graph.initializer if weight.data_type == onnx.TensorProto.INT64}
+    learned = {
+        each.name: math.prod(each.dims) for each in graph.initializer if each.data_type != onnx.TensorProto.INT64
+    }
     found = [DrawnNode(value.name, "", (), (value.name,), shapes[value.name]) for value in graph.input]
     for node in graph.node:
         if node.op_type == "Constant":
             continue
+        counted = () if node.op_type in _WITHOUT_PARAMETERS else node.input
         found.append(
             DrawnNode(
                 node.name or node.output[0],
@@ -216,11 +213,7 @@ def layers(source: Source) -> list[DrawnNode]:
                 tuple(name for name in node.input if name and name not in weights),
                 tuple(node.output),
                 shapes.get(node.output[0]),
-                sum(
-                    math.prod(weights[name])
-                    for name in node.input
-                    if name in weights and name not in numbers and node.op_type not in _WITHOUT_PARAMETERS
-                ),
+                sum(learned.get(name, 0) for name in counted),
                 _details(node, weights.get(node.input[1], ()) if len(node.input) > 1 else ()),
             )
         )

@@ -18,7 +18,7 @@ from edgedeploy.base.files import cannot_write, is_file, replacing
 from edgedeploy.base.progress import Progress
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.format import Format, Shapes
 from edgedeploy.frontends.formats import describing, foreign
 from edgedeploy.model.network import Network
 from edgedeploy.model.tensors import shown
@@ -174,19 +174,18 @@ def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
     files = list(dict.fromkeys(path.resolve() for path in files)) if len(files) > 1 else files
     if len(files) == 1:
         return Source.of(files[0], shapes, name=name)
-    described = []
-    for path in files:
+    descriptions: dict[Path, Format] = {}
+    for file in files:
         with suppress(ModelError):
-            described.append(describing(path))
-    descriptions = {path: found for found, path in described}
+            found, path = describing(file)
+            descriptions[path] = found
     if not descriptions and (error := next(filter(None, map(foreign, files)), None)):
         raise error
     if len(descriptions) != 1:
+        described = f"{len(descriptions)} of them describe one: {', '.join(map(str, descriptions))}"
         raise ModelError(
             "the files are not those of one network",
-            why=f"{len(descriptions)} of them describe one: {', '.join(map(str, descriptions))}"
-            if descriptions
-            else None,
+            why=described if descriptions else None,
             hints=["import each network by itself"],
         )
     [(path, found)] = descriptions.items()
@@ -253,9 +252,6 @@ def _document(entry: ZooModel, guessed: Container[str]) -> str:
     text = yaml.safe_dump(
         entry.model_dump(exclude_none=True), sort_keys=False, default_flow_style=None, width=1000, allow_unicode=True
     )
-    lines = [
-        "# Written by `edgedeploy models import`; what a network's files do not say is guessed: please correct it."
-    ]
-    for line in text.splitlines():
-        lines.append(f"{line}  # guessed" if line.strip().split(":")[0] in guessed else line)
-    return "\n".join(lines) + "\n"
+    about = "# Written by `edgedeploy models import`; what a network's files do not say is guessed: please correct it."
+    lines = (f"{line}  # guessed" if line.strip().split(":")[0] in guessed else line for line in text.splitlines())
+    return "\n".join([about, *lines, ""])

@@ -141,7 +141,6 @@ def unpack(wheel: Path, folder: Path) -> None:
 
 
 def _refused(what: str, output: str) -> DownloadError:
-    """The error for pip's messages."""
     if _UNREACHABLE in output:
         return DownloadError(f"{what} cannot be downloaded", why="pip reaches no package index")
     faults = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
@@ -163,10 +162,8 @@ def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(wheel) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise DownloadError("it is not a sound wheel", why=str(error) or None) from error
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # of invalid offsets
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of invalid offsets
             raise
         raise DownloadError("it is not a sound wheel", why=str(error) or None) from error
 
