@@ -87,7 +87,7 @@ class NcnnLayer:
         return float(value)
 
     def value(self, number: int, default: Default) -> Default | list[int]:
-        """A parameter of the kind of its default, of which a tuple stands for a list of whole numbers."""
+        """A parameter of the kind of its default; a tuple stands for a list of whole numbers."""
         if isinstance(default, tuple):
             return self.integers(number)
         if isinstance(default, float):

@@ -13,6 +13,7 @@ from edgedeploy.frontends.graph import Value, times
 from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.graph import CHECK_INPUT, UNSET, NcnnGraph, translates
+from edgedeploy.frontends.ncnn.text import NcnnLayer
 
 # In the place of padding: as much as gives size / stride windows, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234
@@ -43,15 +44,9 @@ class _Window:
     @staticmethod
     def of(graph: NcnnGraph) -> _Window:
         layer = graph.layer
-        width, gap, stride, left = (layer.integer(number, default) for number, default in enumerate((0, 1, 1, 0), 1))
-        top = layer.integer(14, left)
-        window = _Window(
-            kernel=[layer.integer(11, width), width],
-            stride=[layer.integer(13, stride), stride],
-            dilation=[layer.integer(12, gap), gap],
-            begins=[top, left],
-            ends=[layer.integer(16, top), layer.integer(15, left)],
-        )
+        kernel, dilation, stride = _pair(layer, 11, 1), _pair(layer, 12, 2, 1), _pair(layer, 13, 3, 1)
+        top, left = begins = _pair(layer, 14, 4)
+        window = _Window(kernel, stride, dilation, begins, [layer.integer(16, top), layer.integer(15, left)])
         if min(*window.kernel, *window.stride, *window.dilation) < 1:
             raise layer.error("kernel, stride and dilation should be positive")
         return window
@@ -64,6 +59,12 @@ class _Window:
         if min(pads) < 0:
             raise graph.layer.error("padding should not be negative")
         return self.begins, self.ends
+
+
+def _pair(layer: NcnnLayer, down: int, across: int, default: int = 0) -> list[int]:
+    """Height and width by parameters with these numbers; the height is the width unless it is stated."""
+    width = layer.integer(across, default)
+    return [layer.integer(down, width), width]
 
 
 @translates("Convolution", _CONVOLUTION, 1, 3)
@@ -110,13 +111,11 @@ def _deconvolution(graph: NcnnGraph, blob: Value) -> Value:
     # ONNX has the inputs of all groups first.
     weights = weights.reshape(groups, outputs // groups, inputs // groups, *window.kernel)
     weights = weights.swapaxes(1, 2).reshape(inputs, outputs // groups, *window.kernel)
-    right = layer.integer(18)
-    more = (layer.integer(19, right), right)
+    more = _pair(layer, 19, 18)
     places = zip(blob.shape[1:], window.stride, window.extent, more, strict=True)
     whole = [(size - 1) * stride + extent + extra for size, stride, extent, extra in places]
     # If the padding is left open, the output's size is stated instead.
-    width = layer.integer(20)
-    wanted = (layer.integer(21, width), width)
+    wanted = _pair(layer, 21, 20)
     begins, ends = window.padding(graph, [size - inner for size, inner in zip(whole, wanted, strict=True)])
     if min(more) < 0 or min(wanted) < 0:
         raise layer.error("sizes of the output should not be negative")
@@ -252,10 +251,9 @@ def _pooling(graph: NcnnGraph, blob: Value) -> Value:
     if layer.integer(7):
         kernel = _adaptive_kernel(graph, blob)
         return graph.node(operator, blob, kernel_shape=kernel, strides=kernel)
-    width, stride, left = layer.integer(1), layer.integer(2, 1), layer.integer(3)
-    top = layer.integer(13, left)
-    kernel, strides = [layer.integer(11, width), width], [layer.integer(12, stride), stride]
-    begins, ends = [top, left], [layer.integer(15, top), layer.integer(14, left)]
+    kernel, strides = _pair(layer, 11, 1), _pair(layer, 12, 2, 1)
+    top, left = begins = _pair(layer, 13, 3)
+    ends = [layer.integer(15, top), layer.integer(14, left)]
     if min(*kernel, *strides) < 1 or min(*begins, *ends) < 0:
         raise layer.error("kernel and stride should be positive, and padding not negative")
     mode = layer.one_of(5, "padding", (_FULL, _VALID, _SAME_UPPER, _SAME_LOWER))
@@ -279,11 +277,8 @@ def _pooling(graph: NcnnGraph, blob: Value) -> Value:
 
 def _adaptive_kernel(graph: NcnnGraph, blob: Value) -> list[int]:
     """The windows, without overlap, of pooling to a stated size, which must divide that of the input."""
-    layer, width = graph.layer, graph.layer.integer(8)
-    sizes = blob.shape[1:]
-    wanted = [
-        size if want == UNSET else want for size, want in zip(sizes, (layer.integer(18, width), width), strict=True)
-    ]
+    layer, sizes = graph.layer, blob.shape[1:]
+    wanted = [size if want == UNSET else want for size, want in zip(sizes, _pair(layer, 18, 8), strict=True)]
     if min(wanted) < 1 or any(size % want for size, want in zip(sizes, wanted, strict=True)):
         raise layer.error(f"pooling from {sizes[0]}x{sizes[1]} to {wanted[0]}x{wanted[1]} needs windows of many sizes")
     return [size // want for size, want in zip(sizes, wanted, strict=True)]
