@@ -33,7 +33,7 @@ class Half(Record):
     Attributes:
         layers: the number of convolutions and products.
         single: those of them that stay in single precision.
-        judged_by: the inputs of which the errors are; all errors are fractions of an output's largest value.
+        judged_by: the inputs that gave the errors; all of them are fractions of an output's largest value.
         expected: the expected error of outputs, a sum of independent errors of the layers.
         errors: by output, the largest difference from single precision in trials.
         tested: the larger of both for the self-test's inputs.

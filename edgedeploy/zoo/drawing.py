@@ -116,7 +116,7 @@ def _follower(
 
 
 def _chain(boxes: Sequence[DrawnNode], start: int, readers: dict[str, list[int]]) -> list[int]:
-    """A box and those that follow it one by one, each of which alone reads one value; without the network's outputs."""
+    """A box and those that follow it one by one, without the network's outputs: each alone reads the one before it."""
     chain = [start]
     while boxes[start].operator and len(writes := boxes[chain[-1]].writes) == 1:
         places = readers.get(writes[0], [])

@@ -184,12 +184,12 @@ def find_source(
     require_build(f"{model} cannot be read, nor built")
     if means_file(model):
         return Source.of(Path(model), shapes or {}, options)
-    if not MODELS.load(model).has_form:
-        raise users_own(MODELS.find(model).stem, MODELS.load(model))
     from edgedeploy.zoo.store import fetch, obtainable
 
-    asked = MODELS.find(model)
-    entry_path, entry = obtainable(asked, MODELS.load(model), progress)
+    asked, entry = MODELS.find(model), MODELS.load(model)
+    if not entry.has_form:
+        raise users_own(asked.stem, entry)
+    entry_path, entry = obtainable(asked, entry, progress)
     name = package_model(asked.stem)
     # The entry's shape fills free dimensions; the command line overrides it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
