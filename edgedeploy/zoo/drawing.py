@@ -151,16 +151,9 @@ def _repetition(titles: Sequence[str]) -> tuple[int, int]:
 
 def _block(part: Sequence[DrawnNode], length: int, times: int) -> DrawnNode:
     first, last = part[0], part[-1]
-    return DrawnNode(
-        f"{first.name} to {last.name}",
-        Counter(box.operator for box in part).most_common(1)[0][0],
-        first.reads,
-        last.writes,
-        last.shape,
-        sum(box.parameters for box in part),
-        block=tuple(box.title for box in part[:length]),
-        times=times,
-    )
+    name, operator = f"{first.name} to {last.name}", Counter(box.operator for box in part).most_common(1)[0][0]
+    parameters, titles = sum(box.parameters for box in part), tuple(box.title for box in part[:length])
+    return DrawnNode(name, operator, first.reads, last.writes, last.shape, parameters, block=titles, times=times)
 
 
 # Kinds of files by suffix; DOT is Graphviz's own language, and needs no Graphviz.
@@ -206,17 +199,11 @@ def layers(source: Source) -> list[DrawnNode]:
         if node.op_type == "Constant":
             continue
         counted = () if node.op_type in _WITHOUT_PARAMETERS else node.input
-        found.append(
-            DrawnNode(
-                node.name or node.output[0],
-                node.op_type,
-                tuple(name for name in node.input if name and name not in weights),
-                tuple(node.output),
-                shapes.get(node.output[0]),
-                sum(learned.get(name, 0) for name in counted),
-                _details(node, weights.get(node.input[1], ()) if len(node.input) > 1 else ()),
-            )
-        )
+        name, shape = node.name or node.output[0], shapes.get(node.output[0])
+        reads = tuple(each for each in node.input if each and each not in weights)
+        parameters = sum(learned.get(each, 0) for each in counted)
+        details = _details(node, weights.get(node.input[1], ()) if len(node.input) > 1 else ())
+        found.append(DrawnNode(name, node.op_type, reads, tuple(node.output), shape, parameters, details))
     found += [DrawnNode(value.name, "", (value.name,), (), shapes[value.name]) for value in graph.output]
     return found
 

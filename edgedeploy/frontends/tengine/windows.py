@@ -156,9 +156,8 @@ def _pooling(graph: TengineGraph) -> Value:
             extent = kernel[dimension]
             beyond = np.arange(count) * stride[dimension] - 2 * begin + extent - sizes[dimension]
             factors = extent / (extent - np.maximum(beyond, 0))
-            value = graph.node(
-                "Mul", value, graph.floats(factors.reshape((1, 1, -1, 1) if dimension == 0 else (1, 1, 1, -1)))
-            )
+            shape = (1, 1, -1, 1) if dimension == 0 else (1, 1, 1, -1)
+            value = graph.node("Mul", value, graph.floats(factors.reshape(shape)))
     return value
 
 
