@@ -34,24 +34,19 @@ def function(
     *,
     parallel: bool,
 ) -> tirx.PrimFunc:
-    """A function of one loop over tasks.
+    """A function of one loop over tasks, which run on all threads if it is `parallel`.
 
     Args:
-        name: of the function.
         described: an attribute of the function, which also names its block, and its value, stored as JSON.
-        read, written: the parameters.
-        tasks: iterations of the loop.
         write_task: writes the body of the loop, from the buffers by name and the loop's variable.
-        parallel: whether tasks run on all threads.
     """
     attribute, record = described
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(name)
         # Without `noalias` TVM assumes for all functions of the module that their tensors may overlap.
         T.func_attr({attribute: record.model_dump_json(), "tirx.noalias": True})
-        buffers = {
-            each.name: T.arg(each.name, T.buffer(each.shape, each.dtype, layout=None)) for each in (*read, *written)
-        }
+        parameters = (*read, *written)
+        buffers = {each.name: T.arg(each.name, T.buffer(each.shape, each.dtype, layout=None)) for each in parameters}
         with T.sblock("root"), T.sblock(attribute.rpartition(".")[2]):
             T.reads(*(_whole(buffers, each) for each in read))
             T.writes(*(_whole(buffers, each) for each in written))

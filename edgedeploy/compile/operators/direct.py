@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
@@ -22,50 +24,38 @@ DENSE, DEPTHWISE, CROP = "conv2d", "depthwise_conv2d", "crop"
 
 @dataclass(frozen=True)
 class Window:
-    """The places of a convolution's kernel elements.
-
-    Attributes:
-        kernel, strides, dilation: in rows and columns.
-        padding: rows and columns at top, left, bottom, right that are not in the feature map.
-        padding_value: their values: zero, or the zero point of quantised data.
-    """
+    """The places of a convolution's kernel elements, in rows and columns."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilation: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    padding_value: float = 0.0
+    padding: tuple[int, int, int, int]  # at top, left, bottom, right of the feature map
+    padding_value: float = 0.0  # or the zero point of quantised data
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of the output for a feature map of that size."""
         top, left, bottom, right = self.padding
-        reach = [(elements - 1) * step + 1 for elements, step in zip(self.kernel, self.dilation, strict=True)]
+        reach = self.input_size(1, 1)
         rows = (height + top + bottom - reach[0]) // self.strides[0] + 1
-        columns = (width + left + right - reach[1]) // self.strides[1] + 1
-        return rows, columns
+        return rows, (width + left + right - reach[1]) // self.strides[1] + 1
 
     def input_size(self, rows: int, columns: int) -> tuple[int, int]:
         """Padded rows and columns that so many outputs read."""
-        sizes = [
-            (count - 1) * stride + (elements - 1) * step + 1
-            for count, stride, elements, step in zip(
-                (rows, columns), self.strides, self.kernel, self.dilation, strict=True
-            )
-        ]
-        return sizes[0], sizes[1]
+        last_row, last_column = self.place(rows - 1, columns - 1, self.kernel[0] - 1, self.kernel[1] - 1)
+        return last_row + 1, last_column + 1
+
+    def place(self, row: Any, column: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
+        """The padded row and column that an output reads for a kernel element; of numbers, or TVM's expressions."""
+        (down, across), (below, beside) = self.strides, self.dilation
+        return row * down + ky * below, column * across + kx * beside
 
 
 @dataclass(frozen=True)
 class VectorRows:
     """A padded feature map whose rows are divided into vectors, the first of which starts at the feature map's edge.
 
-    If the feature map's width is a multiple of a vector, each is either all feature map or all padding.
-
-    Attributes:
-        window: of the convolution that reads it.
-        size: rows and columns of the feature map.
-        whole: rows and columns of the result that are computed.
-        lanes: values of a vector.
+    If the feature map's width is a multiple of a vector, each is either all feature map or all padding. Rows and
+    columns are given as `size` of the feature map, and as `whole` of the result that is computed.
     """
 
     window: Window
@@ -117,16 +107,11 @@ def convolution(
     """A convolution in NHWC, or from NCHW to NHWC: a network's first layer.
 
     Args:
-        data: n x height x width x inputs, or n x inputs x height x width.
         weights: kernel height x kernel width x inputs of one group x outputs.
-        groups: equal groups of output channels; each group sums over its own inputs.
         tile, order: of the template.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
         copied_as: the type of padded copies of the data; None for that of the data.
         lanes: of data in NCHW, the values of the vectors of padded rows (`VectorRows`); 0 for data in NHWC.
-
-    Returns:
-        n x rows x columns x outputs.
     """
     batch, *sizes = (int(size) for size in data.shape)
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
@@ -136,13 +121,13 @@ def convolution(
         read = _in_vector_rows(data, window, whole, lanes)
     else:
         read = whole_feature_map(data, window, whole, copied_as or data.dtype)
-    ky, kx, positions = _kernel_axes(window)
+    ky, kx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
         whole_result = te.compute(
             (batch, *whole, outputs),
             lambda n, y, x, f: te.sum(
-                types.product(read(n, *positions(y, x), f), weights[ky, kx, 0, f]), axis=[ky, kx]
+                types.product(read(n, *window.place(y, x, ky, kx), f), weights[ky, kx, 0, f]), axis=[ky, kx]
             ),
             name=DEPTHWISE,
         )
@@ -150,12 +135,10 @@ def convolution(
         ic = te.reduce_axis((0, inputs), "rc")
 
         def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
-            value = read(n, *positions(y, x), f // per_group * inputs + ic if groups > 1 else ic)
+            value = read(n, *window.place(y, x, ky, kx), f // per_group * inputs + ic if groups > 1 else ic)
             first = tirx.all(y % tile.rows == 0, x % tile.columns == 0)
 
-            def weight() -> Any:
-                return prefetched(weights, (ky, kx, ic, f), 2, first, prefetch)
-
+            weight = partial(prefetched, weights, (ky, kx, ic, f), 2, first, prefetch)
             if not order.interval or not prefetch:
                 return te.sum(types.product(value, weight()), axis=[ky, kx, ic])
             # At intervals, a part of the next slice: its lines are numbered through all passes over this one.
@@ -180,13 +163,13 @@ def pad(data: te.Tensor, window: Window, height: int, width: int, dtype: str, na
     return te.compute((batch, height, width, channels), padded_value(data, window, dtype), name=name)
 
 
-def padded_value(data: te.Tensor, window: Window, dtype: str) -> Callable[..., tirx.PrimExpr]:
+def padded_value(data: te.Tensor, window: Window, dtype: str) -> Callable[..., Expr]:
     """The function from a place in `pad` to the value there."""
     top, left, _, _ = window.padding
     _, rows, columns, _ = (int(size) for size in data.shape)
     outside = tirx.const(window.padding_value, dtype)
 
-    def value(n: Any, y: Any, x: Any, c: Any) -> tirx.PrimExpr:
+    def value(n: Any, y: Any, x: Any, c: Any) -> Expr:
         inside = tirx.all(y >= top, y < top + rows, x >= left, x < left + columns)
         return tirx.if_then_else(inside, data[n, y - top, x - left, c].astype(dtype), outside)
 
@@ -201,17 +184,6 @@ def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
     return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name=CROP)
 
 
-def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
-    """The axes over the kernel's elements, and a function from an output's pixel to the padded pixel there."""
-    ky = te.reduce_axis((0, window.kernel[0]), "ry")
-    kx = te.reduce_axis((0, window.kernel[1]), "rx")
-
-    def positions(y: Any, x: Any) -> tuple[Any, Any]:
-        return y * window.strides[0] + ky * window.dilation[0], x * window.strides[1] + kx * window.dilation[1]
-
-    return ky, kx, positions
-
-
 def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], dtype: str) -> Any:
     """A function that reads the input as if it were padded to whole tiles; copies have the type `dtype`."""
     _, height, width, _ = (int(size) for size in data.shape)
@@ -220,11 +192,11 @@ def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], d
     read_height, _ = window.input_size(*window.output_size(height, width))
     if (top, left) == (0, 0) and read_height <= height and padded_width <= width:
         if padded_height <= height:
-            return lambda n, y, x, c: data[n, y, x, c]
+            return lambda *place: data[place]
         # Rows below the feature map are cropped, so their values do not matter; the last row needs no copy.
         return lambda n, y, x, c: data[n, tirx.min(y, height - 1), x, c]
     padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width), dtype)
-    return lambda n, y, x, c: padded[n, y, x, c]
+    return lambda *place: padded[place]
 
 
 def _in_vector_rows(data: te.Tensor, window: Window, whole: tuple[int, int], lanes: int) -> Any:
@@ -244,40 +216,29 @@ def _in_vector_rows(data: te.Tensor, window: Window, whole: tuple[int, int], lan
 STEPS = 16
 
 # Arguments of `llvm.prefetch`: to be read, into all caches, data.
-_READ, _KEEP, _DATA = 0, 3, 1
+_READ_KEEP_DATA = 0, 3, 1
 
 
-def prefetched(
-    weights: te.Tensor, indices: Sequence[tirx.PrimExpr], step: int, once: tirx.PrimExpr, vector: int
-) -> tirx.PrimExpr:
+def prefetched(weights: te.Tensor, indices: Sequence[Expr], step: int, once: Expr, vector: int) -> Expr:
     """A weight, and a prefetch of the vector that is used `STEPS` steps later.
 
     A processor's own prefetching follows a tile's weights too late when they come from beyond the L2 cache, as all
     weights of a larger network do.
 
     Args:
-        weights: their last dimension is vectorised.
-        indices: of the weight.
-        step: the index that counts the steps of the sum. Past the end of its dimension are the weights that are used
-            next, since weights are in the order of their use.
+        indices: of the weight; the last one is vectorised.
+        step: the index that counts the steps of the sum. Past the end of its dimension are the weights used next.
         once: the condition of the prefetch, for one of consecutive uses of a weight.
         vector: values in a vector; 0 for no prefetch.
     """
     weight = weights[tuple(indices)].asobject()
     if not vector:
         return weight
-    ahead = list(indices)
-    ahead[step] = ahead[step] + STEPS
+    ahead = [index + STEPS if place == step else index for place, index in enumerate(indices)]
     return fetching(weights, ahead, once, vector, lambda: weight)
 
 
-def fetching(
-    weights: te.Tensor,
-    ahead: Sequence[tirx.PrimExpr],
-    once: tirx.PrimExpr,
-    vector: int,
-    value: Callable[[], tirx.PrimExpr],
-) -> tirx.PrimExpr:
+def fetching(weights: te.Tensor, ahead: Sequence[Expr], once: Expr, vector: int, value: Callable[[], Expr]) -> Expr:
     """A value, and a prefetch of a vector of weights before it.
 
     As in `prefetched`, but `ahead` are indices of the vector that is fetched; all but the last may be past the end of
@@ -285,6 +246,6 @@ def fetching(
     """
     ahead = [*ahead[:-1], tirx.floordiv(ahead[-1], vector) * vector]
     address = tirx.call_intrin("handle", "tirx.address_of", weights[tuple(ahead)].asobject())
-    fetch = tirx.call_intrin("void", "tirx.prefetch", address, _READ, _KEEP, _DATA)
+    fetch = tirx.call_intrin("void", "tirx.prefetch", address, *_READ_KEEP_DATA)
     # LLVM allows no names for calls without a result.
     return tirx.if_then_else(once, tirx.Let(tirx.Var("", "void"), fetch, value()), value())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -33,18 +33,11 @@ _GREY, _GREY_BITS = (3735, 19235, 9798), 15
 
 
 def tables(preparation: Preparation) -> list[np.ndarray]:
-    """The constants that the function takes after the frame.
-
-    Pixels and weights of the columns, terms x columns; of the rows, rows x terms; and the value of each level.
-    """
+    """The function's constants: pixels and weights of columns, terms x columns, and of rows; values of levels."""
     columns, rows, *_ = preparation.resampling
-    arrays = columns.pixels.T, _narrow(columns.weights).T, rows.pixels, _narrow(rows.weights), preparation.values
-    return [np.ascontiguousarray(array) for array in arrays]
-
-
-def _narrow(weights: np.ndarray) -> np.ndarray:
-    """Weights in 16 bits if possible: CPUs multiply them at half the cost."""
-    return weights.astype(np.uint16) if weights.max() <= np.iinfo(np.uint16).max else weights
+    # CPUs multiply weights of 16 bits at half the cost.
+    across, down = (each.astype(np.uint16) if each.max() < 2**16 else each for each in (columns.weights, rows.weights))
+    return [np.ascontiguousarray(each) for each in (columns.pixels.T, across.T, rows.pixels, down, preparation.values)]
 
 
 def operations(preparation: Preparation) -> int:
@@ -59,26 +52,26 @@ def operations(preparation: Preparation) -> int:
 
 
 def write(preparation: Preparation, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
-    """The function of a preparation: from frame and `tables` to the network's input.
-
-    Columns are computed in vectors of `lanes`, a power of two.
-    """
-    constants = [
-        Parameter(f"table{place}", table.shape, str(table.dtype)) for place, table in enumerate(tables(preparation))
-    ]
+    """The function from a frame and `tables` to the network's input, by vectors of `lanes` columns, a power of two."""
+    arrays = enumerate(tables(preparation))
+    constants = [Parameter(f"table{place}", array.shape, str(array.dtype)) for place, array in arrays]
     read = [Parameter("frame", preparation.camera.shape, "uint8"), *constants]
     written = [Parameter("result", preparation.shape, preparation.dtype)]
 
     def write_task(tensors: dict[str, Any], task: Any) -> None:
-        _Task(preparation, lanes, _Buffers(*tensors.values()), task * ROWS).write()
+        _Task(preparation, lanes, task * ROWS, *tensors.values()).write()
 
     described, tasks = (PREPARATION_ATTRIBUTE, preparation), -(-preparation.size[0] // ROWS)
     return function("prepare_frame", described, read, written, tasks, write_task, parallel=parallel)
 
 
-class _Buffers(NamedTuple):
-    """The function's parameters: the frame, `tables`, and the network's input."""
+@dataclass(frozen=True)
+class _Task:
+    """Some rows of the input, from `first` on; the other fields are the function's parameters."""
 
+    preparation: Preparation
+    lanes: int
+    first: Any
     frame: Any
     column_pixels: Any
     column_weights: Any
@@ -86,16 +79,6 @@ class _Buffers(NamedTuple):
     row_weights: Any
     values: Any
     result: Any
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Some rows of the input, from `first` on."""
-
-    preparation: Preparation
-    lanes: int
-    buffers: _Buffers
-    first: Any
 
     @cached_property
     def planes(self) -> int:
@@ -121,9 +104,8 @@ class _Task:
         begin, end = (tirx.max(tirx.min(row - top, seen), 0) for row in (self.first, self.first + ROWS))
         resized = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
         with T.If(begin < end), T.Then():
-            pixels = self.buffers.row_pixels
-            source = pixels[begin, 0]
-            with T.serial(pixels[end - 1, self.rows.pixels.shape[1] - 1] - source + 1) as row:
+            source = self.row_pixels[begin, 0]
+            with T.serial(self.row_pixels[end - 1, self.rows.pixels.shape[1] - 1] - source + 1) as row:
                 self._across(resized, row, source + row)
             with T.serial(end - begin) as row:
                 for channel in range(self.preparation.channels):
@@ -141,20 +123,20 @@ class _Task:
 
     def _across(self, resized: Any, place: Any, row: Any) -> None:
         """A row of the frame, converted and resized to the input's width."""
-        terms, weights = self.columns.pixels.shape[1], self.buffers.column_weights
+        terms, weights = self.columns.pixels.shape[1], self.column_weights
         shared = self.preparation.camera.pixels in _SHARED
         words = self._converted(row) if shared else None
         # First the pixels of all columns; then their sums by whole vectors.
         taken = T.alloc_buffer((terms, 1 if shared else self.planes, self.width), "int32" if shared else "uint8")
         for term in range(terms):
             with T.serial(self.width) as column:
-                pixel = self.buffers.column_pixels[term, column]
+                pixel = self.column_pixels[term, column]
                 if words is not None:
                     T.buffer_store(taken, words[pixel], [term, 0, column])
                 for plane in range(0 if shared else self.planes):
                     byte = 2 - plane if self.preparation.camera.pixels == "rgb" else plane
                     at = (row, pixel, byte) if self.planes > 1 else (row, pixel)
-                    T.buffer_store(taken, self.buffers.frame[at], [term, plane, column])
+                    T.buffer_store(taken, self.frame[at], [term, plane, column])
 
         def level(plane: int, term: int, column: Any) -> Any:
             if shared:
@@ -163,9 +145,8 @@ class _Task:
 
         for plane in range(self.planes):
             for column in in_vectors(self.width, self.lanes):
-                weighted = [
-                    (level(plane, term, column), weights[term, column].astype("int32")) for term in range(terms)
-                ]
+                factors = (weights[term, column].astype("int32") for term in range(terms))
+                weighted = [(level(plane, term, column), factor) for term, factor in enumerate(factors)]
                 T.buffer_store(resized, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
 
     def _converted(self, row: Any) -> Any:
@@ -173,7 +154,7 @@ class _Task:
         camera = self.preparation.camera
         words = T.alloc_buffer((camera.width,), "int32")
         with T.serial(camera.width // 2) as pair:
-            lumas, chroma = _SHARED[camera.pixels](self.buffers.frame, camera.height, camera.width, row, pair)
+            lumas, chroma = _SHARED[camera.pixels](self.frame, camera.height, camera.width, row, pair)
             u, v = (each.astype("int32") - 128 for each in chroma)
             offsets = [u * by_u + v * by_v + (1 << _BITS - 1) for by_u, by_v in _CHROMA]
             for place, luma in enumerate(lumas):
@@ -184,15 +165,14 @@ class _Task:
 
     def _down(self, resized: Any, channel: int, row: Any, source: Any) -> None:
         """A channel of a row of the input, from rows of the frame that were resized to its width."""
-        preparation, (pixels, weights) = self.preparation, (self.buffers.row_pixels, self.buffers.row_weights)
-        _, _, left, top, _ = preparation.resampling
+        preparation, (_, _, left, top, _) = self.preparation, self.preparation.resampling
 
         def plane(which: int, column: Any) -> Any:
-            def of(term: int) -> Any:
-                return resized[pixels[row, term] - source, which, column].astype("int32")
+            def of(term: int) -> tuple[Any, Any]:
+                level = resized[self.row_pixels[row, term] - source, which, column].astype("int32")
+                return level, self.row_weights[row, term].astype("int32")
 
-            terms = range(self.rows.pixels.shape[1])
-            return _rounded(self.rows, [(of(term), weights[row, term].astype("int32")) for term in terms])
+            return _rounded(self.rows, list(map(of, range(self.rows.pixels.shape[1]))))
 
         def level(column: Any) -> Any:
             if self.planes == 1:
@@ -211,7 +191,7 @@ class _Task:
         for column in in_vectors(self.width, self.lanes):
             T.buffer_store(levels, level(column).astype("uint8"), [column])
         with T.serial(self.width) as column:
-            of_level = self.buffers.values[channel, levels[column].astype("int32")]
+            of_level = self.values[channel, levels[column].astype("int32")]
             self._give(channel, top + row, left + column, of_level)
 
     def _arithmetic(self, channel: int) -> Callable[[Any], Any] | None:
@@ -230,13 +210,12 @@ class _Task:
 
             return normalised
         offset = int(values[0])
-        if np.array_equal(values.astype(np.int64), np.arange(256) + offset):
-            return lambda level: (level + offset).astype(dtype)
-        return None
+        steady = np.array_equal(values.astype(np.int64), np.arange(256) + offset)
+        return (lambda level: (level + offset).astype(dtype)) if steady else None
 
     def _give(self, channel: int, row: Any, column: Any, value: Any) -> None:
         at = [channel, row, column] if self.preparation.layout == "NCHW" else [row, column, channel]
-        T.buffer_store(self.buffers.result, value, [0, *at])
+        T.buffer_store(self.result, value, [0, *at])
 
     def _beside(self, row: Any) -> None:
         """The borders of a row of the input."""
@@ -268,11 +247,9 @@ def _rounded(axis: Axis, terms: list[tuple[Any, Any]]) -> Any:
 
 
 def _planar(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
-    def chroma(plane: int) -> Any:
-        place = row // 2 + plane * (height // 2)
-        return frame[height + place // 2, place % 2 * (width // 2) + pair]
-
-    return [frame[row, pair * 2], frame[row, pair * 2 + 1]], [chroma(0), chroma(1)]
+    places = row // 2, row // 2 + height // 2
+    chroma = [frame[height + place // 2, place % 2 * (width // 2) + pair] for place in places]
+    return [frame[row, pair * 2], frame[row, pair * 2 + 1]], chroma
 
 
 def _semiplanar(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
@@ -281,8 +258,7 @@ def _semiplanar(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any
 
 
 def _packed(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
-    y, chroma = [frame[row, pair * 2 + each, 0] for each in (0, 1)], [frame[row, pair * 2 + each, 1] for each in (0, 1)]
-    return y, chroma
+    return tuple([frame[row, pair * 2 + each, channel] for each in (0, 1)] for channel in (0, 1))
 
 
 # For formats with shared colours: the two Y of a pair of pixels, and U and V.

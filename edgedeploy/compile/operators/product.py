@@ -1,19 +1,16 @@
-"""Products of matrices: of activations with a matrix of constants, and of stacks of activations with each other.
-
-Tiles need not divide the rows or the columns: whole tiles are computed, and the result is cropped.
-"""
+"""Products of activations with a matrix of constants, or of stacks of them, in whole tiles, which are cropped."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.ir.types import LayerTypes
-from edgedeploy.compile.operators.direct import prefetched
+from edgedeploy.compile.operators.direct import CROP, prefetched
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
 # The blocks that templates look for: the one that accumulates, and the one that packs.
@@ -23,16 +20,10 @@ MATMUL, PACK = "matmul", "pack"
 def product(
     data: te.Tensor, weights: te.Tensor, columns: int, types: LayerTypes, tile_rows: int, prefetch: int = 0
 ) -> te.Tensor:
-    """Rows times a matrix.
+    """Rows times a matrix: rows x terms, the rows of any dimensions, times terms x columns, to rows x columns.
 
-    Args:
-        data: rows x terms; the rows may have several dimensions.
-        weights: terms x at least `columns`; further columns are computed and cropped.
-        tile_rows: rows of the template's tile.
-        prefetch: the values of the vectors of weights that are prefetched, or 0.
-
-    Returns:
-        rows x columns.
+    Weights may have more than `columns`, which are computed and cropped. Vectors of `prefetch` weights are prefetched,
+    none if it is 0; `tile_rows` are of the template's tile.
     """
     *shape, terms = (int(size) for size in data.shape)
     rows, whole_columns = math.prod(shape), int(weights.shape[1])
@@ -45,14 +36,7 @@ def product(
         return te.sum(types.product(data[place], weight), [term])
 
     whole = te.compute((round_up(rows, tile_rows), whole_columns), sum_of_products, name=MATMUL)
-    if _is(whole, (*shape, columns), types.result):
-        return whole
-
-    def cropped(*indices: Any) -> Any:
-        *index, column = indices
-        return whole[ravelled(index, shape), column].astype(types.result)
-
-    return te.compute((*shape, columns), cropped, name="crop")
+    return _cropped(whole, (*shape, columns), types.result, lambda place: (ravelled(place[:-1], shape), place[-1]))
 
 
 def stacked_product(
@@ -65,30 +49,24 @@ def stacked_product(
     whole_columns: int = 0,
     packed_columns: int = 0,
 ) -> te.Tensor:
-    """Products of a stack of matrices with another, whose dimensions are broadcast.
+    """Products of a stack of matrices, ... x rows x terms, with another, whose dimensions are broadcast.
 
     Args:
-        data: ... x rows x terms.
         weights: ... x terms x columns, or ... x columns x terms if they are `transposed`.
         tile: of the template; its rows are columns of pixels, and its columns are channels.
         whole_columns: the columns that are computed, a multiple of the tile's, on weights that are packed first; 0 to
             compute the result's columns on the original weights.
         packed_columns: the result's columns if `packed_stack` packed the weights at build time, else 0.
-
-    Returns:
-        ... x rows x columns.
     """
     *data_stack, rows, terms = (int(size) for size in data.shape)
     *weights_stack, others, columns = (int(size) for size in weights.shape)
     if packed_columns:
-        *weights_stack, _ = weights_stack
-        columns = packed_columns
+        weights_stack, columns = weights_stack[:-1], packed_columns
     elif transposed:
         columns = others
 
     def weight(stack: Sequence[Any], term: Any, column: Any) -> Any:
-        place = (*stack, column, term) if transposed else (*stack, term, column)
-        return weights[place]
+        return weights[(*stack, column, term) if transposed else (*stack, term, column)]
 
     def packed(*indices: Any) -> Any:
         *stack, block, term, column = indices
@@ -113,9 +91,7 @@ def stacked_product(
     term = te.reduce_axis((0, terms), "k")
     stack = broadcast_stacks(data_stack, weights_stack)
     whole = te.compute((*stack, round_up(rows, tile.columns), padded), sum_of_products, name=MATMUL)
-    if _is(whole, (*stack, rows, columns), types.result):
-        return whole
-    return te.compute((*stack, rows, columns), lambda *each: whole[each].astype(types.result), name="crop")
+    return _cropped(whole, (*stack, rows, columns), types.result, lambda place: place)
 
 
 def packed_stack(weights: np.ndarray, whole_columns: int, tile_columns: int, *, transposed: bool) -> np.ndarray:
@@ -129,13 +105,14 @@ def packed_stack(weights: np.ndarray, whole_columns: int, tile_columns: int, *, 
 
 def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:
     """The dimensions of the stack of products of two stacks of matrices, as numpy broadcasts them."""
-    rank = max(len(data), len(weights))
-    both = zip((*[1] * (rank - len(data)), *data), (*[1] * (rank - len(weights)), *weights), strict=True)
-    return tuple(max(pair) for pair in both)
+    return np.broadcast_shapes(tuple(data), tuple(weights))
 
 
-def _is(tensor: te.Tensor, shape: Sequence[int], dtype: str) -> bool:
-    return [int(size) for size in tensor.shape] == list(shape) and tensor.dtype == dtype
+def _cropped(whole: te.Tensor, shape: tuple[int, ...], dtype: str, place_in: Callable[[Any], Any]) -> te.Tensor:
+    """The elements of a tensor at the places for those of a result, as a type."""
+    if tuple(map(int, whole.shape)) == shape and whole.dtype == dtype:
+        return whole
+    return te.compute(shape, lambda *place: whole[place_in(place)].astype(dtype), name=CROP)
 
 
 def _broadcast(indices: Sequence[Any], stack: Sequence[int]) -> list[Any]:

@@ -58,32 +58,20 @@ ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 class Recurrence(Record):
-    """One recurrent layer, in one direction or in both.
-
-    Attributes:
-        steps, batch, hidden: the length and the number of sequences, and the size of a state.
-        backwards: for each direction, whether it begins at the end.
-        activations: those of the cell for each direction, in ONNX's order: f, g, h of an LSTM.
-        clip: inputs of activations are clipped to plus or minus this; None if they are not.
-        cell_clip: an LSTM's cell is clipped to plus or minus this after each step; None if it is not.
-        coupled: whether an LSTM's forget gate is one minus its input gate.
-        reset_after: whether a GRU's reset gate acts on the product with the state, not on the state.
-        peepholes: whether an LSTM's gates read its cell.
-        lengths: whether an input states the lengths of sequences.
-    """
+    """One recurrent layer, in one direction or in both."""
 
     cell: Cell
-    steps: int
+    steps: int  # the length of sequences
     batch: int
-    hidden: int
-    backwards: tuple[bool, ...]
-    activations: tuple[tuple[Activation, ...], ...]
-    clip: float | None = None
-    cell_clip: float | None = None
-    coupled: bool = False
-    reset_after: bool = False
-    peepholes: bool = False
-    lengths: bool = False
+    hidden: int  # the size of a state
+    backwards: tuple[bool, ...]  # for each direction, whether it begins at the end
+    activations: tuple[tuple[Activation, ...], ...]  # for each direction, in ONNX's order: f, g, h of an LSTM
+    clip: float | None = None  # inputs of activations are clipped to plus or minus this
+    cell_clip: float | None = None  # and an LSTM's cell after each step to this
+    coupled: bool = False  # whether an LSTM's forget gate is one minus its input gate
+    reset_after: bool = False  # whether a GRU's reset gate acts on the product with the state, not on the state
+    peepholes: bool = False  # whether an LSTM's gates read its cell
+    lengths: bool = False  # whether an input states the lengths of sequences
     dtype: str = "float32"
 
     @property
@@ -104,10 +92,9 @@ class Recurrence(Record):
 
     @property
     def inputs(self) -> list[Parameter]:
-        """The inputs of its function.
+        """The inputs of its function: `products` of all steps' inputs with weights, biases added, and the state's.
 
-        `products` are those of the inputs of all steps with the weights, biases added, and `weights` those of the
-        state. `bias` is added to the product that a GRU's reset gate acts on.
+        `bias` is added to the product that a GRU's reset gate acts on.
         """
         state = (self.directions, self.batch, self.hidden)
         return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -25,18 +25,12 @@ from edgedeploy.target.board import Positive
 
 
 class LoopTile(Configuration):
-    """The sums that are in registers at the same time.
-
-    Attributes:
-        rows: sequences of the batch, a divisor of it.
-        units: of the state, for each gate.
-        lanes: values in a vector, a power of two.
-    """
+    """The sums that are in registers at the same time."""
 
     form: Literal["recurrence"] = "recurrence"
-    rows: Positive = 1
-    units: Positive = 1
-    lanes: Positive = 1
+    rows: Positive = 1  # sequences of the batch, a divisor of it
+    units: Positive = 1  # of the state, for each gate
+    lanes: Positive = 1  # values in a vector, a power of two
 
     @property
     @override
@@ -47,17 +41,9 @@ class LoopTile(Configuration):
         return f"{self.rows} sequences x {self.units} units"
 
 
-PLAIN = LoopTile()
-
-
-def canonical(layer: Recurrence) -> tirx.PrimFunc:
-    """The layer as plain loops, with weights in their order; `RECURRENCE_ATTRIBUTE` describes it."""
-    return write(layer, PLAIN, packed=False)
-
-
 def called(builder: relax.BlockBuilder, layer: Recurrence, tensors: Mapping[str, relax.Expr]) -> list[relax.Expr]:
-    """Add the layer's function to a module, and call it with tensors by the names of `inputs`; returns `outputs`."""
-    cell = builder.add_func(canonical(layer), layer.cell)
+    """Add the layer's function, with plain loops, to a module, and call it with its `inputs`; returns its `outputs`."""
+    cell = builder.add_func(write(layer, LoopTile(), packed=False), layer.cell)
     arguments = relax.Tuple([tensors[each.name] for each in layer.inputs])
     results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
     computed = builder.emit(relax.call_tir(cell, arguments, results))
@@ -67,25 +53,18 @@ def called(builder: relax.BlockBuilder, layer: Recurrence, tensors: Mapping[str,
 def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
     """Weights of the state, (directions, terms, gates, units), by phases, tiles and terms: (directions, the rest)."""
     parts = [
-        weights[:, :, list(phase), first : first + width].reshape(layer.directions, -1)
+        weights[:, :, list(phase), first : first + tile.units].reshape(layer.directions, -1)
         for phase in layer.phases
-        for first, width in _tiles(layer.hidden, tile.units)
+        for first in range(0, layer.hidden, tile.units)
     ]
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
 def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = False) -> tirx.PrimFunc:
-    """The function of a layer, with its `inputs` and `outputs` as parameters.
-
-    Weights may be `packed` in the order of `pack`; `parallel` runs directions and tiles of sequences on all threads.
-    """
-    groups = layer.batch // tile.rows
-    inputs = [
-        each._replace(shape=(layer.directions, layer.gates * layer.hidden**2))
-        if packed and each.name == "weights"
-        else each
-        for each in layer.inputs
-    ]
+    """The function of a layer; weights may be `packed` by `pack`, and directions and tiles of sequences `parallel`."""
+    groups, inputs = layer.batch // tile.rows, layer.inputs
+    if packed:  # the second input
+        inputs[1] = inputs[1]._replace(shape=(layer.directions, layer.gates * layer.hidden**2))
 
     def write_task(tensors: dict[str, Any], task: Any) -> None:
         _Task(layer, tile, packed, tensors, task // groups, task % groups * tile.rows).write()
@@ -94,12 +73,7 @@ def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = F
     return function(layer.cell, described, inputs, layer.outputs, tasks, write_task, parallel=parallel)
 
 
-def _tiles(hidden: int, units: int) -> Iterator[tuple[int, int]]:
-    """The begin and the units of each tile; the last may be smaller."""
-    return ((first, min(units, hidden - first)) for first in range(0, hidden, units))
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Task:
     """Some sequences in one direction, from the first step to the last; `row` is the first sequence."""
 
@@ -109,22 +83,24 @@ class _Task:
     tensors: dict[str, Any]
     direction: Any
     row: Any
+    states: dict[str, Any] = field(default_factory=dict)  # of the step before
+    between: dict[str, Any] = field(default_factory=dict)  # results of the first phase for the second
 
     def write(self) -> None:
         layer = self.layer
-        states: dict[str, Any] = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
-        between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
+        self.states = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
+        self.between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
         with T.serial(layer.steps) as step:
             if layer.lengths:
-                length = self._length()
+                length = tirx.max(tirx.min(self.tensors["lengths"][self.row], layer.steps), 0)  # for any input
                 with T.If(step < length):
                     with T.Then():
-                        self._step(self._time(step, length), states, between)
+                        self._step(self._time(step, length))
                     with T.Else():
                         self._store_zeros(step)
             else:
-                self._step(self._time(step, layer.steps), states, between)
-        for name, state in states.items():
+                self._step(self._time(step, layer.steps))
+        for name, state in self.states.items():
             self._give_last(self.tensors[f"last_{name}"], state)
 
     def _buffer(self) -> Any:
@@ -145,11 +121,6 @@ class _Task:
             for unit in in_vectors(self.layer.hidden, self.tile.lanes):
                 body(r, unit)
 
-    def _length(self) -> Any:
-        """Steps of the sequence, within those of the layer for any input."""
-        given = self.tensors["lengths"][self.row]
-        return tirx.max(tirx.min(given, self.layer.steps), 0)
-
     def _time(self, step: Any, length: Any) -> Any:
         """The place in the sequence that a step computes."""
         if self.layer.backwards == (False, True):
@@ -160,26 +131,24 @@ class _Task:
         zero, computed = tirx.const(0, self.layer.dtype), self.tensors["states"]
         self._each(lambda r, unit: T.buffer_store(computed, zero, [time, self.direction, self.row + r, unit]))
 
-    def _step(self, time: Any, states: dict[str, Any], between: dict[str, Any]) -> None:
-        layer, tile = self.layer, self.tile
-        whole, rest = divmod(layer.hidden, tile.units)
-        for number in range(len(layer.phases)):
-            read = between["reset"] if number else states["hidden"]
+    def _step(self, time: Any) -> None:
+        units = self.tile.units
+        whole, rest = divmod(self.layer.hidden, units)
+        for number in range(len(self.layer.phases)):
             if whole:
                 with T.serial(whole) as index:
-                    self._tile(time, number, index * tile.units, tile.units, read, states, between)
+                    self._tile(time, number, index * units, units)
             if rest:
-                self._tile(time, number, whole * tile.units, rest, read, states, between)
-        hidden, computed = states["hidden"], self.tensors["states"]
+                self._tile(time, number, whole * units, rest)
+        hidden, computed = self.states["hidden"], self.tensors["states"]
         self._each(
             lambda r, unit: T.buffer_store(hidden, computed[time, self.direction, self.row + r, unit], [r, unit])
         )
 
-    def _tile(
-        self, time: Any, number: int, first: Any, width: int, read: Any, states: dict[str, Any], between: dict[str, Any]
-    ) -> None:
+    def _tile(self, time: Any, number: int, first: Any, width: int) -> None:
         """The gates of a phase for some units, and the states that follow from them."""
         layer, gates = self.layer, self.layer.phases[number]
+        read = self.between["reset"] if number else self.states["hidden"]
         sums = T.alloc_buffer((self.tile.rows, len(gates), width), layer.dtype, scope="local")
 
         def each(places: range) -> Iterator[tuple[int, int, Any, Any]]:
@@ -203,14 +172,13 @@ class _Task:
                 T.buffer_store(sums, sums[tuple(index)] + read[r, term] * weight, index)
         finish = {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[layer.cell]
         for r, _, begin, lane in each(range(1)):
-            finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
+            finish(_Values(sums, r, begin + lane, time, first + begin + lane, number))
 
     def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:
         layer, weights = self.layer, self.tensors["weights"]
         if not self.packed:
             return weights[self.direction, term, gate, first + unit]
-        gates = len(layer.phases[number])
-        before = sum(len(phase) for phase in layer.phases[:number]) * layer.hidden**2
+        gates, before = len(layer.phases[number]), sum(map(len, layer.phases[:number])) * layer.hidden**2
         return weights[self.direction, before + (first * layer.hidden + term * width) * gates + place * width + unit]
 
     def _cut(self, value: Any, clip: float | None) -> Any:
@@ -230,7 +198,7 @@ class _Task:
         return tirx.Select(self.direction == 0, forwards.of(value), other[0].of(value))
 
     def _lstm(self, at: _Values) -> None:
-        cell, peephole = at.states["cell"], self.tensors.get("peepholes")
+        cell, peephole = self.states["cell"], self.tensors.get("peepholes")
 
         def peeped(gate: int) -> Any:
             if peephole is None:
@@ -246,7 +214,7 @@ class _Task:
         self._give(at, at.sum(1) * self._activated(2, cell[at.row, at.unit]))
 
     def _gru(self, at: _Values) -> None:
-        hidden, one = at.states["hidden"], tirx.const(1, self.layer.dtype)
+        hidden, one = self.states["hidden"], tirx.const(1, self.layer.dtype)
         if at.number == 0:
             at.put(0, self._gate(0, at.sum(0)))
             at.put(1, self._gate(0, at.sum(1)))
@@ -255,11 +223,11 @@ class _Task:
             at.put(2, self._gate(1, product + at.sum(1) * at.sum(2)))
             self._give(at, (one - at.sum(0)) * at.sum(2) + at.sum(0) * hidden[at.row, at.unit])
         elif at.number == 0:
-            T.buffer_store(at.between["update"], at.sum(0), [at.row, at.unit])
-            T.buffer_store(at.between["reset"], at.sum(1) * hidden[at.row, at.unit], [at.row, at.unit])
+            T.buffer_store(self.between["update"], at.sum(0), [at.row, at.unit])
+            T.buffer_store(self.between["reset"], at.sum(1) * hidden[at.row, at.unit], [at.row, at.unit])
         else:
             at.put(0, self._gate(1, at.sum(0)))
-            update = at.between["update"][at.row, at.unit]
+            update = self.between["update"][at.row, at.unit]
             self._give(at, (one - update) * at.sum(0) + update * hidden[at.row, at.unit])
 
     def _rnn(self, at: _Values) -> None:
@@ -271,24 +239,14 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Values:
-    """A vector of units of one sequence at one step, after the products.
+    """A vector of units of one sequence at one step, after the products of a phase, by its number."""
 
-    Attributes:
-        sums: of the tile, which activations replace.
-        row, place: the vector's place in them.
-        time, unit: its place in the sequence and in the state.
-        number: of the phase.
-        states, between: those of the step before, and results of the first phase for the second.
-    """
-
-    sums: Any
+    sums: Any  # of the tile, which activations replace
     row: int
-    place: Any
+    place: Any  # in the sums
     time: Any
-    unit: Any
+    unit: Any  # in the state
     number: int
-    states: dict[str, Any]
-    between: dict[str, Any]
 
     def sum(self, gate: int) -> Any:
         return self.sums[self.row, gate, self.place]

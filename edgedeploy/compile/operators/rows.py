@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Literal
 
 from tvm import tirx
@@ -27,23 +28,20 @@ ROWS_ATTRIBUTE = "edgedeploy.rows"
 _SUMS = 4
 
 # Writes code for the place of a vector among the partial sums, and its columns.
-Body = Callable[[Any, Any], None]
+_Body = Callable[[Any, Any], None]
 
 
 class Rows(Record):
     """An operator on rows.
 
-    Attributes:
-        kind: a layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm `x / sqrt(mean square + epsilon)`.
-        axis: of the rows; dimensions after it are 1.
-        factors: how many tensors of one value per column follow the data: a norm's factors, and its addends.
+    A layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm `x / sqrt(mean square + epsilon)`.
     """
 
     kind: Kind
     shape: tuple[int, ...]
-    axis: int
+    axis: int  # of the rows; dimensions after it are 1
     epsilon: float = 0.0
-    factors: int = 0
+    factors: int = 0  # how many tensors of one value per column follow the data: a norm's factors, and its addends
 
     @property
     def rows(self) -> int:
@@ -72,14 +70,13 @@ class Rows(Record):
 def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
     """The function of an operator on float32 values, in vectors of `lanes` values, a power of two."""
     factors = [Parameter(f"factors{index}", (operator.columns,), "float32") for index in range(operator.factors)]
-    read, written = (
-        [Parameter("data", operator.shape, "float32"), *factors],
-        [Parameter("result", operator.shape, "float32")],
-    )
+    read = [Parameter("data", operator.shape, "float32"), *factors]
+    written = [Parameter("result", operator.shape, "float32")]
 
     def write_task(tensors: dict[str, Any], row: Any) -> None:
         data, *others, result = tensors.values()
-        _Row(operator, lanes, data, others, result, row).write()
+        at = _Row(operator, lanes, data, others, result, row)
+        (at.write_softmax if "softmax" in operator.kind else at.write_norm)()
 
     described = (ROWS_ATTRIBUTE, operator)
     return function(operator.kind, described, read, written, operator.rows, write_task, parallel=parallel)
@@ -94,13 +91,7 @@ class _Row:
     result: Any
     row: Any
 
-    def write(self) -> None:
-        if "softmax" in self.operator.kind:
-            self._softmax()
-        else:
-            self._norm()
-
-    def _softmax(self) -> None:
+    def write_softmax(self) -> None:
         largest = self._reduced(tirx.max, tirx.min_value("float32"), lambda column: self._value(self.data, column))
         logarithmic = self.operator.kind == "log_softmax"
 
@@ -111,7 +102,7 @@ class _Row:
             self._store(exponential(column), column)
             return self._value(self.result, column)
 
-        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else stored)
+        total = self._reduced(add, _number(0), exponential if logarithmic else stored)
         last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else _number(1) / total[0])
         source = self.data if logarithmic else self.result
 
@@ -121,18 +112,18 @@ class _Row:
 
         self._each(finish)
 
-    def _norm(self) -> None:
+    def write_norm(self) -> None:
         count, epsilon = _number(self.operator.columns), _number(self.operator.epsilon)
         mean = None
         if self.operator.kind == "layer_norm":
-            total = self._reduced(lambda a, b: a + b, _number(0), lambda column: self._value(self.data, column))
+            total = self._reduced(add, _number(0), lambda column: self._value(self.data, column))
             mean = self._scalar(total[0] / count)
 
         def centred(column: Any) -> Any:
             value = self._value(self.data, column)
             return value if mean is None else value - mean[0]
 
-        squares = self._reduced(lambda a, b: a + b, _number(0), lambda column: centred(column) * centred(column))
+        squares = self._reduced(add, _number(0), lambda column: centred(column) * centred(column))
         scale = self._scalar(_number(1) / tirx.sqrt(squares[0] / count + epsilon))
 
         def finish(_: Any, column: Any) -> None:
@@ -172,7 +163,7 @@ class _Row:
                     T.buffer_store(sums, combine(sums[place], sums[width + place]), [place])
         return sums
 
-    def _each(self, body: Body) -> None:
+    def _each(self, body: _Body) -> None:
         """Write `body` for all columns, by several vectors in parallel."""
         together, columns = _SUMS * self.lanes, self.operator.columns
         whole, rest = divmod(columns, together)
@@ -181,7 +172,7 @@ class _Row:
                 self._side_by_side(body, step * together, together)
         self._side_by_side(body, whole * together, rest)
 
-    def _side_by_side(self, body: Body, begin: Any, width: int) -> None:
+    def _side_by_side(self, body: _Body, begin: Any, width: int) -> None:
         for first, length in vectors(width, self.lanes):
             with lanes_of(length) as lane:
                 body(first + lane, begin + first + lane)
