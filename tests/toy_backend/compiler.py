@@ -14,7 +14,7 @@ from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp
 from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 from edgedeploy.target.board import Board
@@ -59,7 +59,7 @@ class ToyStrategy(Strategy[AnchorOp]):
         return self.unpacked(self.layer.canonical())
 
 
-def apply(kernel: Kernel, board: Board) -> Packing | None:
+def apply(kernel: Kernel, board: Board) -> None:
     """Leave the loops as they are."""
     anchor = kernel.anchor()
     assert anchor is not None
@@ -68,7 +68,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     kernel.operations += 2 * math.prod(kernel.extents(block))
     if kernel.configuration.unroll:
         kernel.schedule.unroll(kernel.schedule.get_loops(block)[-1])
-    return None
 
 
 def matches(kernel: Kernel) -> bool:

@@ -1,8 +1,4 @@
-"""What schedule templates share: how the loops of one fused function become fast code.
-
-A template is for one family of functions. Each backend has a list of them; the first one that matches a function
-schedules it.
-"""
+"""What schedule templates share, which make fast code of one fused function: the first that matches it does."""
 
 from __future__ import annotations
 
@@ -24,53 +20,32 @@ TEMPLATE_ATTRIBUTE = "edgedeploy.template"
 
 @dataclass(frozen=True)
 class Template:
-    """One family's way to schedule a function.
-
-    Attributes:
-        name: for reports.
-        apply: schedules the function in place; returns how its weights must be packed, if they must.
-        narrows: whether loops have to be of int32: it marks them by `Kernel.partition`, or puts intrinsics into them.
-    """
+    """One family's way to schedule a function in place."""
 
     name: str
     matches: Callable[[Kernel], bool]
-    apply: Callable[[Kernel, Board], Packing | None]
-    narrows: bool = False
+    apply: Callable[[Kernel, Board], None]
+    narrows: bool = False  # loops to int32: it marks them by `Kernel.partition`, or puts intrinsics into them
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A function that is ready for code generation.
-
-    Attributes:
-        packing: how the constant behind one of its parameters must be packed, or None.
-        configuration: of the layer in it; None without a layer.
-        operations: arithmetic operations of one call; a multiply-add is two.
-        parallel: whether any part of it runs on all threads.
-        tuned: whether measurements chose the configuration.
-        exact: whether a faster form of the layer was rejected for its rounding errors.
-        tile: the sizes of the layer's tile, its inner step and its products per cycle, for reports; empty without a
-            layer.
-        reason: why the layer is in another form than one would expect, for reports; empty if it is not.
-    """
+    """A function that is ready for code generation."""
 
     function: tvm.tirx.PrimFunc
     template: str
-    packing: Packing | None
+    packing: Packing | None  # of the constant behind one of its parameters
     configuration: Configuration | None
-    operations: int
-    parallel: bool
-    tuned: bool = False
-    exact: bool = False
-    tile: str = ""
-    reason: str = ""
+    operations: int  # of one call; a multiply-add is two
+    parallel: bool  # whether any part of it runs on all threads
+    tuned: bool = False  # whether measurements chose the configuration
+    exact: bool = False  # whether a faster form of the layer was rejected for its rounding errors
+    tile: str = ""  # for reports: the layer's tile, its inner step and its products per cycle
+    reason: str = ""  # for reports: why the layer is in another form than one would expect
 
 
 def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
-    """The function with int32 loops and indices, if none of its tensors is of int64.
-
-    TVM 0.27 loses the marks of loops when it narrows them itself.
-    """
+    """The function with int32 loops, if no tensor is of int64: TVM 0.27 loses marks of loops that it narrows itself."""
     if any(str(parameter.ty.dtype) in ("int64", "uint64") for parameter in function.params):
         return function
     narrow = tvm.tirx.transform.ForceNarrowIndexToInt32()
@@ -80,7 +55,7 @@ def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
         return function
 
 
-# Vectors shorter than this are not worth a tile.
+# Vectors shorter than this are not worth a tile, nor loops of their own.
 SHORTEST_VECTOR = 4
 
 
@@ -96,10 +71,9 @@ def is_depthwise(kernel: Kernel) -> bool:
 
 def is_product(kernel: Kernel) -> bool:
     """A product of two matrices, or of two stacks of them, with elementwise operators after it."""
-    anchor = kernel.anchor()
-    if kernel.configuration is None or anchor != MATMUL:
+    if kernel.configuration is None or kernel.anchor() != MATMUL:
         return False
-    return divides_into_vectors(kernel.extents(kernel.block(anchor))[-2])
+    return divides_into_vectors(kernel.extents(kernel.block(MATMUL))[-2])
 
 
 def divides_into_vectors(columns: int) -> bool:

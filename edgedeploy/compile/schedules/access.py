@@ -17,11 +17,8 @@ from edgedeploy.compile.schedules.kernel import Kernel
 def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
     """Fuse the loops around an elementwise block that are contiguous in every buffer.
 
-    A loop is fused with the one inside it if each buffer either has both variables in neighbouring
-    dimensions, the inner one for the whole of its dimension, or has neither.
-
-    Returns:
-        For each remaining loop, outermost first, the indices of the former loops in it.
+    A loop is fused with the one inside it if each buffer either has both variables in neighbouring dimensions, the
+    inner one for the whole of its dimension, or has neither. Returns the indices of the former loops in each.
     """
     schedule = kernel.schedule
     loops, extents = schedule.get_loops(block), kernel.extents(block)
@@ -74,8 +71,7 @@ def runs_along_memory(kernel: Kernel, block: Any, loop: int) -> bool:
 
 def _accesses(kernel: Kernel, block: Any) -> list[tuple[list[int], list[Any]]]:
     """Shape and indices of all regions that a block reads and writes, without the dimensions of one element."""
-    found = []
-    statement = kernel.schedule.get(block)
+    found, statement = [], kernel.schedule.get(block)
     for region in [*statement.reads, *statement.writes]:
         shape = [int(size) for size in region.source.ty.shape]
         indices = [each.min for each in region.region]
@@ -101,19 +97,13 @@ def boundaries(kernel: Kernel, block: Any) -> list[int]:
     """The places along its innermost loop at which a block continues with another buffer, as in a concat."""
     statement = kernel.schedule.get(block)
     innermost = statement.iter_vars[-1].var
-    offsets = set()
-    for region in statement.reads:
-        for index in (each.min for each in region.region):
-            if isinstance(index, Sub) and index.a.same_as(innermost) and isinstance(index.b, IntImm):
-                offsets.add(int(index.b.value))
-    return sorted(offsets)
+    indices = (each.min for region in statement.reads for each in region.region)
+    found = (each.b for each in indices if isinstance(each, Sub) and each.a.same_as(innermost))
+    return sorted({int(each.value) for each in found if isinstance(each, IntImm)})
 
 
 def computes_indices(kernel: Kernel, block: Any) -> bool:
-    """Whether an element of a block may come from anywhere in a buffer, as in a mirror padding or a gather.
-
-    TVM 0.27 cannot partition the loops around such indices (their types get mixed).
-    """
+    """Whether elements may come from anywhere in a buffer: TVM 0.27 mixes types if it partitions loops around them."""
     return any(
         not isinstance(each.extent, IntImm)
         or int(each.extent.value) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,16 +25,11 @@ Form = TypeVar("Form", bound=Configuration)
 
 @dataclass(frozen=True)
 class Packing:
-    """How a constant must be packed before it is passed to a scheduled function.
-
-    Attributes:
-        parameter: the function's parameter, by index.
-        form: `pack`, to the last bit, as code that may run when a network is loaded; None without such code.
-    """
+    """How the constant for a scheduled function's parameter, by index, must be packed."""
 
     parameter: int
     pack: Callable[[np.ndarray], np.ndarray]
-    form: Callable[[te.Tensor], te.Tensor] | None = None
+    form: Callable[[te.Tensor], te.Tensor] | None = None  # `pack`, to the last bit, when a network is loaded
 
 
 def after(first: Packing | None, then: Packing | None) -> Packing | None:
@@ -48,48 +44,37 @@ def after(first: Packing | None, then: Packing | None) -> Packing | None:
 
 @dataclass
 class Kernel:
-    """A function being scheduled.
+    """A function being scheduled."""
 
-    Attributes:
-        function: before it is scheduled.
-        packable: parameters, by index, whose values are constants that may be packed.
-        configuration: of the layer in it; a template that chooses tiles without a layer sets it.
-        names: the names of its blocks, in the order in which they run.
-        operations: arithmetic operations of one call, as far as templates count them.
-        parallel: whether any part of it runs on all threads.
-    """
-
-    function: tvm.tirx.PrimFunc
-    packable: set[int]
-    configuration: Configuration | None = None
+    function: tvm.tirx.PrimFunc  # before it is scheduled
+    packable: set[int]  # parameters, by index, whose values are constants that may be packed
+    configuration: Configuration | None = None  # a template that chooses tiles without a layer sets it
     layer: AnyAnchorOp | None = None
-    operations: int = 0
-    parallel: bool = False
+    operations: int = 0  # of one call, as far as templates count them
+    parallel: bool = False  # whether any part of it runs on all threads
+    packing: Packing | None = None  # of the constant behind one of its parameters
     schedule: Schedule = field(init=False)
-    names: list[str] = field(init=False)
+    names: list[str] = field(init=False)  # of its blocks, in the order in which they run
     _accumulating: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.function)
         self._list_blocks()
-        if self._inline_late_operands():
-            self._list_blocks()
+        self._inline_late_operands()
 
     def _list_blocks(self) -> None:
-        root = self.schedule.get_sblock("root")
-        blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(root)]
+        blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(self.block("root"))]
         self.names = [block.name_hint for block in blocks]
         self._accumulating = {block.name_hint for block in blocks if block.init is not None}
 
-    def _inline_late_operands(self) -> bool:
-        """Inline blocks before the anchor that only its epilogue reads.
+    def _inline_late_operands(self) -> None:
+        """Inline blocks before the anchor that only its epilogue reads: templates take them for the anchor's operands.
 
-        A residual times constants may be written before the product that it is added to. Templates take the blocks
-        before an anchor for its operands.
+        A residual times constants may be written before the product that it is added to.
         """
         anchor = self.anchor()
         if anchor is None:
-            return False
+            return
         epilogue = set(self.after(anchor))
         late: list[str] = []
         for name in reversed(self.before(anchor)):
@@ -97,7 +82,7 @@ class Kernel:
             if readers and readers <= epilogue | set(late):
                 late.append(name)
         self.inline(late)
-        return bool(late)
+        self._list_blocks()
 
     def chosen(self, form: type[Form]) -> Form:
         """The configuration, which must be of the template's form."""
@@ -108,20 +93,23 @@ class Kernel:
         """The random variable of a block."""
         return self.schedule.get_sblock(name)
 
+    def extent(self, loop: Any) -> int:
+        """The length of a loop."""
+        return int(self.schedule.get(loop).extent)
+
     def extents(self, block: Any) -> list[int]:
         """The lengths of the loops around a block, outermost first."""
-        return [int(self.schedule.get(loop).extent) for loop in self.schedule.get_loops(block)]
+        return [self.extent(loop) for loop in self.schedule.get_loops(block)]
 
     def spatial_and_reduced(self, block: Any, loops: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The loops around a block over its results, and those over the terms of a result.
-
-        Both are empty if the loops are not the dimensions of the block, one by one.
-        """
-        kinds = [int(variable.iter_type) for variable in self.schedule.get(block).iter_vars]
-        if len(kinds) != len(loops):
+        """The loops over a block's results, and over the terms of one; none if loops are not its dimensions."""
+        variables = self.schedule.get(block).iter_vars
+        if len(variables) != len(loops):
             return [], []
-        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == IterVar.DataPar]
-        return spatial, [loop for loop, kind in zip(loops, kinds, strict=True) if kind != IterVar.DataPar]
+        found: tuple[list[Any], list[Any]] = [], []
+        for loop, variable in zip(loops, variables, strict=True):
+            found[int(variable.iter_type) != IterVar.DataPar].append(loop)
+        return found
 
     def is_reduction(self, name: str) -> bool:
         """Whether a block accumulates."""
@@ -193,7 +181,7 @@ class Kernel:
         if len(rows) < 2:
             return
 
-        def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+        def flat(*indices: tvm.tirx.Var) -> list[tvm.ir.Expr]:
             return [*indices[:first], ravelled(indices[first:-1], rows), indices[-1]]
 
         by_rows = tvm.tirx.IndexMap.from_func(flat, ndim=len(extents), index_dtype="int32")
@@ -210,10 +198,9 @@ class Kernel:
         return padding
 
     def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1, flat: bool = False) -> None:
-        """Run the blocks that pad inside a loop, by full vectors.
+        """Run the blocks that pad inside a loop; up to `together` vectors share one check whether a pixel is padding.
 
-        Up to `together` vectors of a pixel share one check whether it is padding; `flat` if nothing is padded, so that
-        vectors continue in the next pixel.
+        They are `flat` if nothing is padded, so that vectors continue in the next pixel.
         """
         for name in padding:
             block = self.block(name)
@@ -231,18 +218,15 @@ class Kernel:
             self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board))
 
     def _row(self, block: Any) -> Any:
-        """One loop over the pixels of a row, their groups and channels."""
+        """Fuse the loops over a row's pixels, their groups and channels."""
         return self.schedule.fuse(*self.schedule.get_loops(block)[-3:])
 
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
-        """Split a loop by the vector length that divides it, and vectorise the inner part.
+        """Split a loop by the vector length that divides it, and vectorise the inner part; returns the outer one.
 
         Loops that read accumulators are unrolled: only constant indices leave them in registers.
-
-        Returns:
-            The loop over vectors; the loop itself if a vector would have one value.
         """
-        length = vector_length(int(self.schedule.get(loop).extent), lanes)
+        length = vector_length(self.extent(loop), lanes)
         if length == 1:
             return loop
         outer, inner = self.schedule.split(loop, [None, length])
@@ -263,45 +247,38 @@ class Kernel:
 
     def spread(self, tasks: list[Any], tiles: list[Any], cores: int) -> None:
         """Turn the outermost loops over tiles into tasks too, until there is one for each core."""
-        while tiles and math.prod(int(self.schedule.get(loop).extent) for loop in tasks) < cores:
+        while tiles and math.prod(map(self.extent, tasks)) < cores:
             tasks.append(tiles.pop(0))
 
     def parallelize(self, loops: list[Any], operations: int, rate: float = 1) -> Any:
-        """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop.
-
-        A core does `rate` of the arithmetic `operations` in a cycle.
-        """
-        fused = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+        """Fuse loops, and run them on all threads if a core, which does `rate` operations in a cycle, takes long."""
+        fused = self.fused(loops)
         self.operations += operations
-        if is_worth_threads(operations, rate) and int(self.schedule.get(fused).extent) > 1:
+        if is_worth_threads(operations, rate) and self.extent(fused) > 1:
             self.schedule.parallel(fused)
             self.parallel = True
         return fused
 
-    def partition(self, loop: Any) -> None:
-        """Split a loop so that conditions that only some of its iterations need are in loops of their own.
+    def fused(self, loops: list[Any]) -> Any:
+        """One loop in the place of one or several."""
+        return self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
 
-        So whole vectors stay vectors if they do not divide a length, and parts of a concat stay copies.
-        """
+    def partition(self, loop: Any) -> None:
+        """Split a loop where conditions change: whole vectors stay vectors, and parts of a concat stay copies."""
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
 
     def accumulate_inside(
         self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0, steps: int = 1
     ) -> list[Any]:
-        """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
+        """Compute a reduction inside the loop over its reader's tiles, with the accumulators in registers.
 
-        The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels,
-        unrolled; the reduction's loops go around them.
+        The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels, unrolled.
+        Around them go the reduction's loops, which are returned, outermost first.
 
         Args:
-            block: the block that accumulates.
-            loop: the innermost loop over tiles of the block that reads its results.
             reductions, pixels: how many of the block's last loops are reductions, and run over pixels before them.
             lanes: values in a vector register.
             steps: how many steps of the innermost reduction's loop are written out.
-
-        Returns:
-            The reduction's loops, outermost first.
         """
         schedule = self.schedule
         schedule.compute_at(block, loop, preserve_unit_loops=True)
@@ -310,10 +287,10 @@ class Kernel:
         if steps > 1:
             reduced[-1:] = schedule.split(reduced[-1], [None, steps])
             schedule.unroll(reduced[-1])
-        vector, inner = schedule.split(spatial[-1], [None, vector_length(int(schedule.get(spatial[-1]).extent), lanes)])
+        vector, inner = schedule.split(spatial[-1], [None, vector_length(self.extent(spatial[-1]), lanes)])
         around = spatial[-1 - pixels : -1]
         schedule.reorder(*reduced, *around, vector, inner)
-        if int(schedule.get(inner).extent) > 1:
+        if self.extent(inner) > 1:
             schedule.vectorize(inner)
         self.unroll([*around, vector])
         schedule.decompose_reduction(block, reduced[0])
@@ -325,16 +302,15 @@ class Kernel:
 BlockSchedule = Callable[[Kernel, str, Board], None]
 
 
-def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
+def pack(kernel: Kernel, convolution: Any, tile: int) -> None:
     """Pack constant weights in tiles of output channels: from [..., outputs] to [outputs / tile, ..., tile]."""
     source = kernel.schedule.get(convolution).reads[1].source
     parameter = next((index for index, each in enumerate(kernel.function.params) if each.same_as(source)), None)
     if parameter not in kernel.packable or tile == 1:
-        return None
+        return
 
-    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-        *others, channel = indices
-        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
+    def index(*indices: tvm.tirx.Var) -> list[tvm.ir.Expr]:
+        return [tvm.tirx.floordiv(indices[-1], tile), *indices[:-1], tvm.tirx.floormod(indices[-1], tile)]
 
     dimensions = len(kernel.read_shape(convolution, 1))
     kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
@@ -345,32 +321,19 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
 
     def form(weights: te.Tensor) -> te.Tensor:
         *others, channels = (int(extent) for extent in weights.shape)
-        return te.compute(
-            (channels // tile, *others, tile), lambda first, *rest: weights(*rest[:-1], first * tile + rest[-1])
-        )
+        packed = channels // tile, *others, tile
+        return te.compute(packed, lambda first, *rest: weights(*rest[:-1], first * tile + rest[-1]))
 
-    return Packing(parameter, pack, form)
+    kernel.packing = Packing(parameter, pack, form)
 
 
 def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
-    """Inline blocks that one other block reads, and schedule each remaining block by itself.
-
-    `reduction` schedules a block that accumulates, and `elementwise` any other.
-    """
-    _inline_single_uses(kernel)
-    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
+    """Inline blocks that one other reads; schedule those left by `reduction` if they accumulate, or `elementwise`."""
+    # Nothing is computed twice when one other block reads a block, except inside a window.
+    for block in (kernel.block(name) for name in kernel.names if not kernel.is_reduction(name)):
+        if len(kernel.schedule.get_consumers(block)) == 1:
+            with suppress(ScheduleError):
+                kernel.schedule.compute_inline(block)
+    left = kernel.schedule.get_child_blocks(kernel.block("root"))
     for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
         (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
-
-
-def _inline_single_uses(kernel: Kernel) -> None:
-    """Inline blocks that one other block reads: nothing is computed twice by that, except inside a window."""
-    schedule = kernel.schedule
-    for name in kernel.names:
-        block = kernel.block(name)
-        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
-            continue
-        try:
-            schedule.compute_inline(block)
-        except ScheduleError:
-            continue

@@ -12,52 +12,41 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
-from tvm.s_tir import Schedule
-
 from edgedeploy.compile.backends.opencl.strategy import WorkItem, device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
 from edgedeploy.compile.schedules.access import computes_with_conditions, fuse_contiguous
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
+from edgedeploy.compile.schedules.kernel import Kernel, pack, schedule_blocks
 from edgedeploy.compile.tiles import vector_length
 from edgedeploy.target.board import Board
 
 
-def _convolution(kernel: Kernel, board: Board) -> Packing | None:
-    """A dense convolution in NHWC and everything fused with it; padding is a kernel of its own.
-
-    Weights are packed so that those that a work-group reads in a step are next to each other.
-    """
+def _convolution(kernel: Kernel, board: Board) -> None:
+    """A dense convolution; padding is a kernel of its own, and weights come in the order that work-groups read."""
     chosen = kernel.chosen(WorkItem)
-    packing = pack(kernel, kernel.block(direct.DENSE), chosen.group.channels * chosen.tile.channels)
+    pack(kernel, kernel.block(direct.DENSE), chosen.group.channels * chosen.tile.channels)
     padding = kernel.needed_padding(direct.DENSE)
     _in_tiles(kernel, direct.DENSE, 3)
     for name in padding:
         _elementwise(kernel, name, board)
-    return packing
 
 
-def _depthwise(kernel: Kernel, board: Board) -> Packing | None:
+def _depthwise(kernel: Kernel, board: Board) -> None:
     """A depthwise convolution and everything fused with it; every kernel element checks whether it is padding."""
     kernel.inline(kernel.before(direct.DEPTHWISE))
     _in_tiles(kernel, direct.DEPTHWISE, 2)
-    return None
 
 
-def _product(kernel: Kernel, board: Board) -> Packing | None:
+def _product(kernel: Kernel, board: Board) -> None:
     """A product of matrices and everything fused with it: a work-item has some rows of a vector of columns."""
     if PACK in kernel.before(MATMUL):
         _elementwise(kernel, PACK, board)
     _in_tiles(kernel, MATMUL, 2)
-    return None
 
 
 def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
-    """Let each work-item compute a tile of the anchor's sums, and everything after it.
-
-    Tiles have 3 `dimensions`, rows, columns and channels, or only the latter 2.
-    """
+    """Let each work-item compute a tile of the anchor's sums, of 3 `dimensions` or the last 2, and all after it."""
     schedule, block, chosen = kernel.schedule, kernel.block(anchor), kernel.chosen(WorkItem)
     output = kernel.output_of(anchor)
     extents, loops = kernel.extents(output), kernel.result_loops(anchor, output)
@@ -68,7 +57,7 @@ def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
     schedule.reorder(*tiles, *inner)
     kernel.operations += 2 * math.prod(extents) * math.prod(reduced)
     # Batches and stacks are not divided among groups; nor is a single row.
-    item = bind(kernel, tiles, [*[1] * len(tiles), *astuple(chosen.group)][-len(tiles) :])
+    item = _bind(kernel, tiles, [*[1] * len(tiles), *astuple(chosen.group)][-len(tiles) :])
     kernel.unroll_tile(inner, chosen.vector)
     kernel.accumulate_inside(block, item, len(reduced), chosen.vector, pixels=len(inner) - 1)
 
@@ -85,10 +74,8 @@ def _has_loops(kernel: Kernel) -> bool:
     return all(map(has_loops, kernel.names))
 
 
-def _general(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule block by block, each as a kernel of its own."""
+def _general(kernel: Kernel, board: Board) -> None:
     schedule_blocks(kernel, board, _reduction, _elementwise)
-    return None
 
 
 def _elementwise(kernel: Kernel, name: str, board: Board) -> None:
@@ -100,7 +87,7 @@ def _elementwise(kernel: Kernel, name: str, board: Board) -> None:
     vector = _vector(kernel, block, board)
     fuse_contiguous(kernel, block)
     *outer, inner = schedule.get_loops(block)
-    bind_all(kernel, [*outer, kernel.vectorize(inner, vector)], board)
+    _bind_all(kernel, [*outer, kernel.vectorize(inner, vector)], board)
 
 
 def _reduction(kernel: Kernel, name: str, board: Board) -> None:
@@ -110,50 +97,43 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
     if not spatial:
         spatial = [schedule.add_unit_loop(reduced[0])]
-    length = vector_length(int(schedule.get(spatial[-1]).extent), _vector(kernel, block, board))
+    length = vector_length(kernel.extent(spatial[-1]), _vector(kernel, block, board))
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
-    bind_all(kernel, [*spatial[:-1], last], board)
+    _bind_all(kernel, [*spatial[:-1], last], board)
     schedule.decompose_reduction(block, reduced[0])
 
 
 def _vector(kernel: Kernel, block: Any, board: Board) -> int:
-    """How many of a block's values a work-item computes at a time.
+    """How many of a block's values a work-item computes at a time: one if conditions are values.
 
-    One if conditions are values: true is 1 in OpenCL C, but -1 in its vectors, and TVM does not distinguish them if it
-    turns a condition into a number, or selects a vector by a single one.
+    True is 1 in OpenCL C, but -1 in its vectors, and TVM mixes them up in casts, and in choices of a vector by one.
     """
     if computes_with_conditions(kernel, block):
         return 1
     return vector_width(device_of(board), kernel.widest(block))
 
 
-def bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
+def _bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
     """Run loops as work-items, in groups of the size in the board's profile."""
-    extents = [int(kernel.schedule.get(loop).extent) for loop in loops]
-    device = device_of(board)
-    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device.units)))
+    extents, device = list(map(kernel.extent, loops)), device_of(board)
+    _bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device.units)))
 
 
-def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
+def _bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
     """Run loops as work-items, in groups that take a part of each; returns the loop over a group's items."""
     schedule = kernel.schedule
-    pairs = [
-        schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in zip(loops, parts, strict=True)
-    ]
+    both = zip(loops, parts, strict=True)
+    pairs = [schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in both]
     groups, items = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     schedule.reorder(*groups, *items)
-    schedule.bind(_fused(schedule, groups), "blockIdx.x")
-    item = _fused(schedule, items)
+    schedule.bind(kernel.fused(groups), "blockIdx.x")
+    item = kernel.fused(items)
     schedule.bind(item, "threadIdx.x")
     kernel.parallel = True
     return item
-
-
-def _fused(schedule: Schedule, loops: list[Any]) -> Any:
-    return schedule.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 TEMPLATES = (

@@ -1,8 +1,7 @@
 """Direct convolutions and products of matrices: register tiles of pixels x channels, or rows x columns.
 
-A tile's sums stay in vector registers over the whole reduction. Constant weights are packed by tiles of channels, so
-that the innermost loop reads them in order. The leading dimensions of a product, as in attention, are more rows if the
-second operand is a matrix, and more tiles if it is a stack.
+A tile's sums stay in vector registers over the whole reduction, which reads constant weights in their packed order. The
+leading dimensions of a product are more rows if the second operand is a matrix, and more tiles if it is a stack.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir import Schedule
 
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product
 from edgedeploy.compile.backends.cpu.schedules import general
@@ -20,9 +19,9 @@ from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.operators.product import PACK
+from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.rounding import SHORT_SUM
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.schedules.kernel import Kernel, pack
 from edgedeploy.compile.tiles import Tile, divisors
 from edgedeploy.target.board import Board
 
@@ -36,7 +35,7 @@ ALIGNED = CACHE_PAGE // 4
 _FEWEST_SKIPPED = 0.1
 
 
-def convolution(kernel: Kernel, board: Board) -> Packing | None:
+def convolution(kernel: Kernel, board: Board) -> None:
     """Schedule a convolution in NHWC and everything fused with it."""
     schedule, sums = kernel.schedule, kernel.block(direct.DENSE)
     types, rate = kernel.types(sums), kernel.rate(sums, board)
@@ -44,7 +43,7 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
     chosen = kernel.chosen(Direct)
     tile, order = chosen.tile, chosen.order
     reduced = kernel.extents(sums)[4:]
-    packing = pack(kernel, sums, tile.channels)
+    pack(kernel, sums, tile.channels)
 
     padding = kernel.needed_padding(direct.DENSE)
     inputs = kernel.read_shape(sums, 0)[3]
@@ -85,15 +84,10 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
         kernel.pad_inside(padding, task, board)
     if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
         _skip_padding(kernel, kernel.layer, tile, sums, channels)
-    return packing
 
 
 def accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, Any]:
-    """Sum up in one go, or in short sums that are added up, so that half precision rounds less.
-
-    Returns:
-        The block that sums up products, and its loops over them.
-    """
+    """Sum up at once, or in half precision in short sums; returns the block that adds products, and its loops."""
     schedule = kernel.schedule
     _, reduced = kernel.spatial_and_reduced(sums, schedule.get_loops(sums))
     part = _part(kernel, reduced) if kernel.dtypes(sums)[-1] == "float16" else None
@@ -114,33 +108,25 @@ def accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int,
 def _part(kernel: Kernel, loops: list[Any]) -> Any:
     """The loop over the short sums of a long one; None for a short one, and for a prime number of terms."""
     schedule, outer, terms = kernel.schedule, list(loops), 1
-
-    def extent(loop: Any) -> int:
-        return int(schedule.get(loop).extent)
-
-    while outer and terms * extent(outer[-1]) <= SHORT_SUM:
-        terms *= extent(outer.pop())
+    while outer and terms * kernel.extent(outer[-1]) <= SHORT_SUM:
+        terms *= kernel.extent(outer.pop())
     if not outer:
         return None
-    together = max(each for each in divisors(extent(outer[-1])) if each * terms <= SHORT_SUM)
+    together = max(each for each in divisors(kernel.extent(outer[-1])) if each * terms <= SHORT_SUM)
     if together > 1:
         outer[-1], _ = schedule.split(outer[-1], [None, together])
     elif terms == 1:
         return None
-    return schedule.fuse(*outer) if len(outer) > 1 else outer[0]
+    return kernel.fused(outer)
 
 
 def _accumulate_slices(
     kernel: Kernel, sums: Any, task: Any, tile: Tile, slices: int, lanes: int, steps: int
 ) -> tuple[Any, Any]:
-    """Accumulate one row of the kernel, or some of the input channels, after the other over all of a task's pixels.
-
-    Returns:
-        The block that sums up the products, and its loop over input channels.
-    """
+    """Sum up slices one by one over all of a task's pixels; returns the block of products, and its loop over inputs."""
     schedule = kernel.schedule
     part, *reduced = list(schedule.get_loops(sums)[4:])
-    if int(schedule.get(part).extent) != slices:
+    if kernel.extent(part) != slices:
         row, (part, channel) = part, schedule.split(reduced[-1], [slices, None])
         reduced = [row, *reduced[:-1], channel]
     sums_of_parts = schedule.rfactor(part, 0)
@@ -150,11 +136,10 @@ def _accumulate_slices(
     column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
     kernel.unroll_tile([row_in, column_in, channel], lanes)
-    count = len(reduced)
-    loops = kernel.accumulate_inside(sums_of_parts, column, count, lanes, pixels=2, steps=steps)
+    loops = kernel.accumulate_inside(sums_of_parts, column, len(reduced), lanes, pixels=2, steps=steps)
     schedule.decompose_reduction(sums, elements)
     schedule.set_scope(sums, 0, "local")
-    return sums_of_parts, loops[count - 1]
+    return sums_of_parts, loops[len(reduced) - 1]
 
 
 def skipped(layer: Convolution, tile: Tile) -> float:
@@ -173,10 +158,7 @@ def skipped(layer: Convolution, tile: Tile) -> float:
 
 
 def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, channels: Any) -> None:
-    """Skip kernel elements that meet nothing but zeros of padding in a tile, as the last step of a schedule.
-
-    The loop over input `channels` of the block `sums`, which accumulates, then runs under a condition.
-    """
+    """Skip kernel elements that meet only padding in a tile, by a condition around `channels`; the last step."""
     if skipped(layer, tile) < _FEWEST_SKIPPED:
         return
     schedule, window = kernel.schedule, layer.window
@@ -186,7 +168,10 @@ def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, cha
     def guarded(loop: Any) -> Any:
         if not isinstance(loop, tirx.For) or not loop.loop_var.same_as(wanted):
             return loop
-        tile_loops, realise = _down_to_block(loop)
+        tile_loops, realise = [], loop.body
+        while isinstance(realise, tirx.For):
+            tile_loops.append(realise)
+            realise = realise.body
         values = dict(zip(names, realise.iter_values, strict=True))
         met = []
         for axis, (pixel, element) in enumerate((("y", "ry"), ("x", "rx"))):
@@ -200,30 +185,20 @@ def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, cha
     kernel.schedule = Schedule(function.with_body(replaced(function.body, guarded)))
 
 
-def _down_to_block(loop: tirx.For) -> tuple[list[tirx.For], SBlockRealize]:
-    loops, statement = [], loop.body
-    while isinstance(statement, tirx.For):
-        loops.append(statement)
-        statement = statement.body
-    return loops, statement
-
-
-def matmul(kernel: Kernel, board: Board) -> Packing | None:
+def matmul(kernel: Kernel, board: Board) -> None:
     """Schedule a product and everything fused with it; vectors run over the columns."""
-    schedule, anchor = kernel.schedule, kernel.anchor()
-    assert anchor is not None
-    product = kernel.block(anchor)
+    schedule, product = kernel.schedule, kernel.block(MATMUL)
     extents, lanes = kernel.extents(product), kernel.lanes(product, board)
     chosen = kernel.chosen(Product)
-    packing = pack(kernel, product, chosen.columns) if len(extents) == 3 else None
-    if PACK in kernel.before(anchor):
+    if len(extents) == 3:
+        pack(kernel, product, chosen.columns)
+    if PACK in kernel.before(MATMUL):
         general.schedule_elementwise(kernel, PACK, board)
 
-    *stack, row, column = kernel.result_loops(anchor, kernel.output_of(anchor))
+    *stack, row, column = kernel.result_loops(MATMUL, kernel.output_of(MATMUL))
     row, row_in = schedule.split(row, [None, chosen.rows])
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
     kernel.unroll_tile([row_in, column_in], lanes)
     accumulate(kernel, product, task, lanes, pixels=1)
-    return packing

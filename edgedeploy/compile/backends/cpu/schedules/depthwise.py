@@ -14,7 +14,7 @@ from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS, begin_wi
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_intrinsic, words_intrinsic
 from edgedeploy.compile.backends.cpu.steps import activation_type, step_of
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.target.board import Board
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
@@ -26,14 +26,14 @@ UNROLLED_WIDTH = 7
 _TOGETHER = 2
 
 
-def depthwise(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the convolution and everything fused with it; nothing is packed.
+def depthwise(kernel: Kernel, board: Board) -> None:
+    """Schedule the convolution and everything fused with it.
 
     Without copies, every kernel element checks whether it is padding, and channels are the innermost loop over tiles,
     so that memory is read in order. On x86 LLVM makes a few branches for a tile of that, which cost less than a copy.
-    On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a block of rows,
-    columns and channels (`cpu/depthwise.py`), and copies its input with the padding, which stays in the L1 cache. Its
-    innermost loop is over the tiles of a row, so that their weights stay in registers.
+    On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a `Block`, and
+    copies its input with the padding to the L1 cache. Its innermost loop is over the tiles of a row, so that their
+    weights stay in registers.
     """
     chosen = kernel.chosen(Depthwise)
     if chosen.floats:
@@ -63,15 +63,9 @@ def depthwise(kernel: Kernel, board: Board) -> Packing | None:
     if chosen.floats:
         for name in padding:
             kernel.partition(schedule.get_loops(kernel.block(name))[-3])
-    return None
 
 
-def is_by_columns(kernel: Kernel) -> bool:
-    """Match a layer that is written as sums of columns."""
-    return isinstance(kernel.configuration, Columns)
-
-
-def columns(kernel: Kernel, board: Board) -> Packing | None:
+def columns(kernel: Kernel, board: Board) -> None:
     """Schedule a convolution of integers by columns; the words of a tile's columns and its sums are in registers."""
     begin_with_bias(kernel, SUMS, lambda *place: place[-1])
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
@@ -107,17 +101,12 @@ def columns(kernel: Kernel, board: Board) -> Packing | None:
     *around, last = schedule.get_loops(zero)[-3:]
     schedule.vectorize(last)
     kernel.unroll(around)
-    return None
 
 
 def _in_tiles(
     kernel: Kernel, output: Any, chosen: Depthwise | Columns, across: int = 1
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split the loops over an output, with columns in `across` parts among tasks.
-
-    Returns:
-        The loops over tasks; over a task's tiles, by rows, columns and channels; over a tile's pixels and channels.
-    """
+    """Split the loops over an output, with columns in `across` parts; returns those over tasks, tiles and pixels."""
     schedule = kernel.schedule
     batch, row, column, channel = schedule.get_loops(output)
     block, row = schedule.split(row, [None, chosen.rows_per_task])

@@ -1,8 +1,4 @@
-"""Everything else: pools, means, softmax, resize, concat, transposes, elementwise chains.
-
-Blocks with one consumer are inlined. Each remaining block is spread over the threads and vectorised over its innermost
-dimension; sums and maxima keep their accumulators in registers.
-"""
+"""Everything else, block by block: pools, means, softmax, resize, concat, transposes, elementwise chains."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from edgedeploy.compile.passes.legalisation import register_reducers
+from edgedeploy.compile.schedules import SHORTEST_VECTOR
 from edgedeploy.compile.schedules.access import (
     boundaries,
     combines_stored_conditions,
@@ -24,25 +21,17 @@ from edgedeploy.compile.schedules.access import (
     runs_along_memory,
     strided_loop,
 )
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, schedule_blocks
+from edgedeploy.compile.schedules.kernel import Kernel, schedule_blocks
 from edgedeploy.compile.tiles import divisors, vector_length
 from edgedeploy.target.board import Board
 
-# Loops shorter than this are not worth vectors of their own.
-SHORTEST_VECTOR = 4
 # Sums over several dimensions of more terms than this are summed up part by part.
 LONGEST_SUM = 100
 
 
-def matches(kernel: Kernel) -> bool:
-    """Match any function."""
-    return True
-
-
-def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule block by block; nothing is packed."""
+def apply(kernel: Kernel, board: Board) -> None:
+    """Schedule block by block."""
     schedule_blocks(kernel, board, _schedule_reduction, schedule_elementwise)
-    return None
 
 
 def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
@@ -57,11 +46,11 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     members = fuse_contiguous(kernel, block)
     *tasks, inner = schedule.get_loops(block)
     along = members[-1] if members else []
-    if tasks and int(schedule.get(inner).extent) < SHORTEST_VECTOR:
+    if tasks and kernel.extent(inner) < SHORTEST_VECTOR:
         # Too short for vectors: one long loop, whose values are partly gathered.
         tasks, inner, strided = [], schedule.fuse(*tasks, inner), None
         along = [each for group in members for each in group]
-    extent = int(schedule.get(inner).extent)
+    extent = kernel.extent(inner)
     partitioned = not computes_indices(kernel, block) and is_partitioned_alike(kernel, block, along)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
     if combines_stored_conditions(kernel, block):
@@ -71,16 +60,16 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         outer, inner = schedule.split(inner, [None, whole])
         tasks.append(outer)
     chunk, vector = schedule.split(inner, [None, length])
-    if int(schedule.get(vector).extent) > 1:
+    if kernel.extent(vector) > 1:
         schedule.vectorize(vector)
     if strided is not None and strided not in members[-1]:
         # Neighbours along the other buffer's memory come right after each other: each line of it is read once.
         number = next(index for index, group in enumerate(members) if strided in group)
-        together = max(count for count in divisors(int(schedule.get(tasks[number]).extent)) if count <= lanes)
+        together = max(count for count in divisors(kernel.extent(tasks[number])) if count <= lanes)
         tasks[number], along = schedule.split(tasks[number], [None, together])
         schedule.reorder(*tasks, chunk, along, vector)
-    if math.prod(int(schedule.get(loop).extent) for loop in tasks) == 1:
-        tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
+    if math.prod(map(kernel.extent, tasks)) == 1:
+        tasks, chunk = [], kernel.fused([*tasks, chunk])
     if partitioned:
         kernel.partition(chunk)
     kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores, besides the arithmetic
@@ -132,7 +121,7 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
         parts = schedule.rfactor(reduced[0], factor_axis=0)
         reduced = schedule.get_loops(block)[len(spatial) :]
         spatial = schedule.get_loops(block)[: len(spatial)]
-    length = best_length(int(schedule.get(spatial[-1]).extent), lanes)
+    length = best_length(kernel.extent(spatial[-1]), lanes)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
@@ -164,9 +153,8 @@ def _schedule_parts(kernel: Kernel, block: Any, loop: Any, length: int) -> None:
     schedule = kernel.schedule
     schedule.compute_at(block, loop, preserve_unit_loops=True)
     schedule.set_scope(block, 0, "local")
-    spatial, reduced = kernel.spatial_and_reduced(
-        block, schedule.get_loops(block)[-len(schedule.get(block).iter_vars) :]
-    )
+    loops = schedule.get_loops(block)[-len(schedule.get(block).iter_vars) :]
+    spatial, reduced = kernel.spatial_and_reduced(block, loops)
     schedule.reorder(*reduced, spatial[-1])
     if length > 1:
         schedule.vectorize(spatial[-1])

@@ -36,20 +36,18 @@ def _described(kernel: Kernel, attribute: str, kind: type[_Any]) -> _Any:
     return kind.model_validate_json(str(kernel.function.attrs[attribute]))
 
 
-def recurrence(kernel: Kernel, board: Board) -> Packing | None:
-    """Tiles of units whose gates are summed up in registers; sequences and directions on all threads.
-
-    Constant weights are packed by tiles of units.
-    """
+def recurrence(kernel: Kernel, board: Board) -> None:
+    """Tiles of units whose gates are summed up in registers, with constant weights packed by these tiles."""
     layer = _described(kernel, RECURRENCE_ATTRIBUTE, Recurrence)
     tile = _tile(layer, board)
     packed = _WEIGHTS in kernel.packable
+    if packed:
+        kernel.packing = Packing(_WEIGHTS, partial(recurrent_loop.pack, layer, tile))
     kernel.configuration = tile
     kernel.operations = layer.operations
     worthwhile = is_worth_threads(layer.operations, board.fma.per_cycle * tile.lanes)
     kernel.parallel = worthwhile and layer.directions * layer.batch > tile.rows
     kernel.schedule = Schedule(recurrent_loop.write(layer, tile, packed=packed, parallel=kernel.parallel))
-    return Packing(_WEIGHTS, partial(recurrent_loop.pack, layer, tile)) if packed else None
 
 
 def _tile(layer: Recurrence, board: Board) -> LoopTile:
@@ -59,27 +57,24 @@ def _tile(layer: Recurrence, board: Board) -> LoopTile:
     wanted = -(-int(board.fma.latency * board.fma.per_cycle) // gates)
     most = max(board.vector.registers - 4, gates) // gates
     count = min(wanted, most, max(layer.hidden // lanes, 1))
-    rows = 1
-    if not layer.lengths:  # sequences that end together
-        rows = max(each for each in divisors(layer.batch) if each == 1 or each * count <= most)
+    fitting = [each for each in divisors(layer.batch) if each == 1 or each * count <= most]
+    rows = 1 if layer.lengths else max(fitting)  # sequences that end together
     return LoopTile(rows=rows, units=count * lanes, lanes=lanes)
 
 
-def rows(kernel: Kernel, board: Board) -> Packing | None:
+def rows(kernel: Kernel, board: Board) -> None:
     """Softmax and norms along rows: vectors of partial sums, rows on all threads."""
     operator = _described(kernel, ROWS_ATTRIBUTE, Rows)
     lanes = min(lanes_for(board, "float32"), 1 << operator.columns.bit_length() - 1)
     kernel.operations = operator.operations
     kernel.parallel = is_worth_threads(operator.operations, lanes) and operator.rows > 1
     kernel.schedule = Schedule(row_operators.write(operator, lanes, parallel=kernel.parallel))
-    return None
 
 
-def frames(kernel: Kernel, board: Board) -> Packing | None:
+def frames(kernel: Kernel, board: Board) -> None:
     """A camera's frame as a network's input: rows on all threads, sums of pixels by whole vectors."""
     wanted = _described(kernel, PREPARATION_ATTRIBUTE, Preparation)
     lanes = lanes_for(board, "int16")  # of levels between the axes
     kernel.operations = preparation.operations(wanted)
     kernel.parallel = is_worth_threads(kernel.operations, lanes)
     kernel.schedule = Schedule(preparation.write(wanted, lanes, parallel=kernel.parallel))
-    return None

@@ -1,7 +1,4 @@
-"""Convolutions and products of integers: a register tile whose innermost block is one of the CPU's inner steps.
-
-The sums of a tile stay in vector registers over the whole reduction. Weights come in the order in which they are read.
-"""
+"""Convolutions and products of integers: a tile of sums in registers, whose innermost block is an inner step."""
 
 from __future__ import annotations
 
@@ -20,19 +17,14 @@ from edgedeploy.compile.backends.cpu.step_code import intrinsic, joining_intrins
 from edgedeploy.compile.backends.cpu.steps import WORD, Step, step_of
 from edgedeploy.compile.layers import Convolution, Dense
 from edgedeploy.compile.operators.direct import CROP
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.target.board import Board
 
 # Results that are computed from sums together: a whole register of bytes.
 RESULTS = 16
 
 
-def matches(kernel: Kernel) -> bool:
-    """Match a layer that is written as sums of steps."""
-    return isinstance(kernel.configuration, Steps)
-
-
-def apply(kernel: Kernel, board: Board) -> Packing | None:
+def apply(kernel: Kernel, board: Board) -> None:
     """Schedule the sums and everything fused with them; the weights were packed with the form."""
     chosen, read = kernel.chosen(Steps), kernel.dtypes(kernel.block(SUMS))[0]
     tile, step, words = chosen.tile, step_of(read, chosen.vector, chosen.depth, board), read == WORD
@@ -42,7 +34,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
     last = SUMS if step.parts == 1 else JOINED
     *maps, column, channel = _result_loops(kernel, kernel.block(last), kernel.output_of(last))
-    is_cropped = int(schedule.get(column).extent) % tile.columns > 0
+    is_cropped = kernel.extent(column) % tile.columns > 0
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     tasks, rows, inside = maps[:1], [], [column_in]
@@ -78,7 +70,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         *around, channels = schedule.get_loops(joined)
         kernel.unroll(around[-3:])
         schedule.tensorize(channels, joining_intrinsic(step))
-    return None
 
 
 def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
@@ -109,9 +100,7 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
     last = len(rest) - len(step.terms)
     reduced, inside = rest[:last], rest[last:]
     schedule.reorder(*reduced, *of_tile, vectors, channels, *parts, *inside)
-    steps, tile = (
-        math.prod(int(schedule.get(loop).extent) for loop in loops) for loops in (reduced, [*of_tile, vectors])
-    )
+    steps, tile = (math.prod(map(kernel.extent, loops)) for loops in (reduced, [*of_tile, vectors]))
     written_out = step.is_written_out(steps, tile)
     counted = 0 if written_out else 3  # bytes that are added for one weight are the fourth
     kernel.unroll([*reduced[counted:], *of_tile, vectors])
@@ -128,12 +117,8 @@ def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) ->
     """Start sums with a parameter of one value per channel that is added later: one instruction less per vector.
 
     int32 sums wrap, so that the order of their terms changes nothing. Not for sums of pairs (`pairs`): LLVM adds their
-    few terms to each other first, which one more would hinder.
-
-    Args:
-        kernel: before anything is scheduled.
-        anchor: the block that sums up; its dimensions from the fourth on are channels.
-        channel: from the indices of a sum to its channel.
+    few terms to each other first, which one more would hinder. It comes before any scheduling. The anchor's dimensions
+    from the fourth on are channels; `channel` takes the indices of a sum to its channel.
     """
     found = _addition(kernel, anchor)
     if found is None:
@@ -157,10 +142,9 @@ def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) ->
 
 
 def _addition(kernel: Kernel, anchor: str) -> tuple[str, Any, Any] | None:
-    """The block that adds a bias to the sums, or to the cropped sums; None if others read them too.
+    """The name of the block that adds a bias to the sums, or to the cropped sums; how it reads them, and the bias.
 
-    Returns:
-        The block's name, how it reads the sums, and the parameter that it adds.
+    None if others read them too.
     """
     schedule, block = kernel.schedule, kernel.block(anchor)
     channels = math.prod(int(size) for size in schedule.get(block).writes[0].source.ty.shape[3:])

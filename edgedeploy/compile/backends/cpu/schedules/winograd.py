@@ -1,7 +1,6 @@
 """Winograd's convolutions: bands of tiles are transformed, multiplied and transformed back in one task.
 
-The matrix products have the register tile and the packed weights of a direct convolution. Both transforms run
-over vectors of channels, with everything else unrolled: the matrices' zeros and ones then vanish.
+Both transforms run over vectors of channels, with everything else unrolled: the matrices' zeros and ones then vanish.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from edgedeploy.compile.backends.cpu.schedules.dense import accumulate
 from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.ir.types import bytes_of, lanes_for
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.schedules.kernel import Kernel, pack
 from edgedeploy.compile.tiles import divisors, vector_length
 from edgedeploy.target.board import Board
 
@@ -26,18 +25,13 @@ _OPERATIONS = 4
 _STORED = 8 * LINE
 
 
-def matches(kernel: Kernel) -> bool:
-    """Match a convolution that was written as Winograd's."""
-    return kernel.anchor() == winograd.PRODUCT
-
-
-def apply(kernel: Kernel, board: Board) -> Packing | None:
+def apply(kernel: Kernel, board: Board) -> None:
     """Schedule the transforms, the products and everything fused with them."""
     schedule, product = kernel.schedule, kernel.block(winograd.PRODUCT)
     lanes = kernel.lanes(product, board)
     plan = kernel.chosen(Winograd)
     tile, size, shared = plan.product, plan.size, plan.shared
-    packing = pack(kernel, product, tile.channels)
+    pack(kernel, product, tile.channels)
     inputs = kernel.extents(product)[-1]
 
     *first, last = kernel.after(winograd.PRODUCT)
@@ -64,14 +58,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     steps = written_out(inputs, tile, kernel.types(product), board)
     _multiply(kernel, plan, task, channel, lanes, steps)
     _transform(kernel, task, shared, lanes, board)
-    return packing
 
 
 def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: int, steps: int) -> None:
-    """The products: for each of the values of a tile, register tiles of pixels x channels.
-
-    `task` and `channel` are loops of the output; `steps` of a sum are written out.
-    """
+    """The products of each value of a tile, in register tiles; `task` and `channel` are loops of the output."""
     schedule, product, tile = kernel.schedule, kernel.block(winograd.PRODUCT), plan.product
     store = schedule.cache_write(product, 0, "local")
     if not plan.by_element:
@@ -97,7 +87,7 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board
     if not shared:
         schedule.compute_at(columns, task, preserve_unit_loops=True)
     band, i, j, pixel, channel = schedule.get_loops(columns)[-5:]
-    channel, channel_in = schedule.split(channel, [None, vector_length(int(schedule.get(channel).extent), lanes)])
+    channel, channel_in = schedule.split(channel, [None, vector_length(kernel.extent(channel), lanes)])
     schedule.reorder(pixel, channel, i, j, channel_in)
     _unroll(kernel, [i, j], channel_in)
     if shared:
@@ -116,13 +106,8 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board
 
 def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:
     kernel.unroll(loops)
-    if int(kernel.schedule.get(vector).extent) > 1:
+    if kernel.extent(vector) > 1:
         kernel.schedule.vectorize(vector)
-
-
-def transforms_weights(kernel: Kernel) -> bool:
-    """Match the transform of weights."""
-    return winograd.WEIGHT_ROWS in kernel.names
 
 
 def transform_weights(kernel: Kernel, board: Board) -> None:
