@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,17 @@ class Tile:
 
 
 ONE_BY_ONE = Tile(1, 1, 1)
+
+
+def row_tiles(channels: int, length: int, counts: Iterable[int], most: Callable[[int], int]) -> list[Tile]:
+    """Tiles of one row, of `counts` of vectors that divide the channels, and `most` columns for a count."""
+    return [
+        Tile(1, columns, count * length)
+        for count in counts
+        if channels % (count * length) == 0
+        for columns in range(1, most(count) + 1)
+    ]
+
 
 # Less work, in cycles, is not worth other threads: they begin and end a microsecond or two later than the first one.
 _SERIAL_CYCLES = 6_000

@@ -24,9 +24,6 @@ class Winograd(Configuration):
     """A convolution as products of transformed tiles of the feature map.
 
     Attributes:
-        size: outputs of a tile, in rows and in columns (m).
-        band: rows of tiles that are transformed, multiplied and transformed back together.
-        product: the matrix products' register tile; its pixels are tiles of the feature map.
         shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
             that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
         by_element: the outer loop runs over the elements of transformed tiles, each a matrix product with all of its
@@ -34,9 +31,9 @@ class Winograd(Configuration):
     """
 
     form: Literal["winograd"] = "winograd"
-    size: Annotated[int, Field(ge=2, le=4, multiple_of=2)]
-    band: Positive
-    product: Tile
+    size: Annotated[int, Field(ge=2, le=4, multiple_of=2)]  # outputs of a tile, in rows and in columns (m)
+    band: Positive  # rows of tiles that are transformed, multiplied and transformed back together
+    product: Tile  # the matrix products' register tile, whose pixels are tiles of the feature map
     shared: bool
     by_element: bool = False
 
@@ -59,24 +56,15 @@ class Winograd(Configuration):
 
 
 class Depthwise(Tiled):
-    """A convolution that filters each channel by itself; its tile has one row.
-
-    Attributes:
-        rows_per_task: rows that a thread takes at a time.
-        tasks_deep, tasks_across: the parts that channels and columns are divided into among threads.
-        copied: a task first copies its input with the padding; otherwise every kernel element checks whether it is
-            padding.
-        vector: channels that are multiplied together; 1 for as many as sums fit a register.
-        floats: whether products of integers are summed up in float32; copies are of floats then.
-    """
+    """A convolution that filters each channel by itself; its tile has one row."""
 
     form: Literal["depthwise"] = "depthwise"
     rows_per_task: Positive
-    tasks_deep: Positive
-    tasks_across: Positive = 1
-    copied: bool
-    vector: Annotated[int, Field(ge=1)] = 1
-    floats: bool = False
+    tasks_deep: Positive  # the parts that channels are divided into among threads
+    tasks_across: Positive = 1  # and columns
+    copied: bool  # a task first copies its input with the padding; otherwise kernel elements check if they are padding
+    vector: Annotated[int, Field(ge=1)] = 1  # channels that are multiplied together; 1 for as many as fit a register
+    floats: bool = False  # whether products of integers are summed up in float32; copies are of floats then
 
 
 class Columns(Tiled):
@@ -89,12 +77,9 @@ class Columns(Tiled):
 
 
 class Steps(Tiled):
-    """A convolution or product of integers as sums of steps.
+    """A convolution or product of integers as sums of steps of `depth` input and `vector` output channels.
 
-    Attributes:
-        depth, vector: input and output channels of a step.
-        by_channels: whether all pixels use a tile's weights before the next tile's, as in `WeightOrder`.
-        rows_per_task: rows of tiles that a thread takes at a time.
+    `by_channels` is as in `WeightOrder`, `rows_per_task` as in `Direct`.
     """
 
     form: Literal["steps"] = "steps"
@@ -105,12 +90,7 @@ class Steps(Tiled):
 
 
 class Product(Configuration):
-    """A product of matrices.
-
-    Attributes:
-        whole: columns that are computed; those beyond the result's are cropped.
-        rows, columns: of the register tile.
-    """
+    """A product of matrices; columns beyond the result's are computed as a part of the `whole`, and cropped."""
 
     form: Literal["product"] = "product"
     whole: Positive
@@ -120,7 +100,6 @@ class Product(Configuration):
     @property
     @override
     def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
         return Tile(1, self.rows, self.columns)
 
     def __str__(self) -> str:

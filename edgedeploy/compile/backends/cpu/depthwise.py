@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from typing_extensions import override
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.strategy import multiply_add
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for, tile_registers
-from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, near, waiting
-from edgedeploy.compile.configuration import Configuration, Tiled
+from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, first_cache, near, waiting
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import bytes_of, is_floating, lanes_for
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.strategy import PackedForm, Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, row_tiles, vector_length
 from edgedeploy.target.board import Board
 
 # Most vectors of channels of a depthwise convolution's tile.
@@ -35,7 +36,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def default(self) -> Configuration:
-        height, channels, board, tile = self.layer.size[0], self.layer.channels, self.board, self._choose_tile()
+        (height, width), channels, board, tile = self.layer.size, self.layer.channels, self.board, self._choose_tile()
         if not board.is_x86 and not self._widens:
             return choose_block(self.layer, tile, board)
         deep = channels // tile.channels
@@ -43,8 +44,10 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
             deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
         rows = rows_per_task(height, deep, board.cores)
         if self._widens:
-            cached = board.cache.l2_kib * 1024 // 2
-            rows = max(each for each in divisors(rows) if self._copied_bytes(each, tile) <= cached or each == 1)
+            # Half of the second cache holds a copy.
+            pixels = board.cache.l2_kib * 1024 // 2 // (tile.channels * bytes_of("float32"))
+            read = {each: math.prod(self.layer.window.input_size(each, width)) for each in divisors(rows)}
+            rows = max(each for each, count in read.items() if count <= pixels or each == 1)
         return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=self._widens, floats=self._widens)
 
     @override
@@ -54,31 +57,22 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     def _possible(self) -> Iterator[Depthwise]:
         (height, width), channels, board = self.layer.size, self.layer.channels, self.board
         length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
-        tiles = [
-            Tile(1, columns, vectors * length)
-            for vectors in range(1, _MOST_VECTORS + 1)
-            if channels % (vectors * length) == 0
-            for columns in range(1, min(width, tile_registers(board) // vectors) + 1)
-        ]
-        for tile in tiles:
-            if tile.useful(height, width) * tile.columns / (tile.columns + 0.5) < 0.6:
-                continue
-            for deep in divisors(channels // tile.channels):
-                for rows in divisors(height):
-                    tasks = deep * (height // rows)
-                    if tasks < board.cores and tasks < height * channels // tile.channels:
-                        continue
-                    for copied in (True,) if self._widens else (False, True):
-                        form = Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
-                        yield form.model_copy(update={"floats": self._widens})
+        most = tile_registers(board)
+        tiles = row_tiles(channels, length, range(1, _MOST_VECTORS + 1), lambda vectors: min(width, most // vectors))
+        for tile in (each for each in tiles if self._worth(each) >= 0.6):
+            for deep, rows in itertools.product(divisors(channels // tile.channels), divisors(height)):
+                tasks = deep * (height // rows)
+                if tasks < board.cores and tasks < height * channels // tile.channels:
+                    continue
+                for copied in (True,) if self._widens else (False, True):
+                    yield Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied, floats=self._widens)
 
     @override
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Depthwise)
-        height, width = self.layer.size
-        tile = configuration.tile
-        length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
-        rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
+        (height, width), rows, tile = self.layer.size, configuration.rows_per_task, configuration.tile
+        window, types = self.layer.window, self.layer.types
+        length = vector_length(tile.channels, lanes_for(self.board, types.accumulator))
         tasks = configuration.tasks_deep * configuration.tasks_across * (height // rows)
         slots = math.prod(window.kernel) * self._product(configuration) * (1 + 0.5 / tile.columns)
         slots /= tile.useful(height, width)
@@ -103,9 +97,8 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
-        assert isinstance(configuration, Tiled)
         lanes = lanes_for(self.board, self.layer.types.accumulator)
-        filled = vector_length(configuration.tile.channels, lanes) / lanes
+        filled = vector_length(configuration.register_tile.channels, lanes) / lanes
         return multiply_add(self.layer.types, self.board, filled / self._product(configuration))
 
     @override
@@ -121,8 +114,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         return _BYTE_PRODUCT[self._is_wide(configuration)] if integers else 1.0
 
     def _is_wide(self, configuration: Configuration) -> bool:
-        assert isinstance(configuration, Tiled)
-        return vector_length(configuration.tile.channels, lanes_for(self.board, "float32")) * 32 > 256
+        return vector_length(configuration.register_tile.channels, lanes_for(self.board, "float32")) * 32 > 256
 
     def _choose_tile(self) -> Tile:
         """One row, up to two vectors of channels.
@@ -146,10 +138,10 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         else:
             most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
         tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, self.layer.size[1]) + 1)]
-        return max(tiles, key=lambda tile: tile.useful(*self.layer.size) * tile.columns / (tile.columns + 0.5))
+        return max(tiles, key=self._worth)
 
-    def _copied_bytes(self, rows: int, tile: Tile) -> int:
-        return math.prod(self.layer.window.input_size(rows, self.layer.size[1])) * tile.channels * 4
+    def _worth(self, tile: Tile) -> float:
+        return tile.useful(*self.layer.size) * tile.columns / (tile.columns + 0.5)
 
     @property
     def _widens(self) -> bool:
@@ -157,13 +149,9 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         return is_floating(self.layer.types.accumulator) and not is_floating(self.layer.types.data)
 
 
-# The part of the first cache that a copy may fill: its source and the result pass through the same cache.
-_CACHED = 0.75
-
-
 def choose_block(layer: DepthwiseConvolution, tile: Tile, board: Board) -> Depthwise:
     """The fastest blocks whose copies stay in the first cache; if none do, the ones with the smallest copies."""
-    room, (height, width) = _CACHED * board.cache.l1_kib * 1024, layer.size
+    room, (height, width) = first_cache(board), layer.size
     blocks = [
         Block(layer, Depthwise(tile=tile, rows_per_task=rows, tasks_across=across, tasks_deep=deep, copied=True))
         for rows in divisors(height)
@@ -177,9 +165,8 @@ def choose_block(layer: DepthwiseConvolution, tile: Tile, board: Board) -> Depth
 class Block:
     """The rows, columns and channels that a task copies, and computes from the copy.
 
-    A core fetches lines of memory, each of which holds channels of a pixel. A task that reads some of a line's channels
-    fetches all of it, as do the tasks that read the others; rows and columns at the edges of blocks are read by two;
-    and prefetchers do not foresee what begins elsewhere.
+    A core fetches lines of memory, which hold channels of a pixel: tasks that read some of them fetch all. Rows and
+    columns at the edges of blocks are read by two; and prefetchers do not foresee what begins elsewhere.
     """
 
     layer: DepthwiseConvolution
@@ -220,7 +207,9 @@ class Block:
         far = beyond(data + result, board)
         reading = self.tasks * rows * columns * self._lines(types.data)
         writing = self.tasks * self.form.rows_per_task * self.columns * self._lines(types.result)
-        unforeseen = self.tasks * rows * (beginnings(columns, pixel) if self._is_steady else columns)
+        # Prefetchers expect the first lines of pixels the same distance apart.
+        steady = self.form.tasks_deep == 1 or pixel % LINE == 0
+        unforeseen = self.tasks * rows * (beginnings(columns, pixel) if steady else columns)
         cycles = (
             # a vector is loaded and stored in a cycle
             self.tasks * rows * columns * self.channels / lanes_for(board, types.data)
@@ -230,12 +219,6 @@ class Block:
         )
         threads = is_worth_threads(layer.operations, board.fma.per_cycle * lanes_for(board, types.accumulator))
         return cycles * (imbalance(self.tasks, board.cores) if threads else 1)
-
-    @property
-    def _is_steady(self) -> bool:
-        """Whether the first lines of pixels are the same distance apart, as prefetchers expect."""
-        pixel = self.layer.channels * bytes_of(self.layer.types.data)
-        return self.form.tasks_deep == 1 or pixel % LINE == 0
 
     def _lines(self, dtype: str) -> float:
         """Lines that hold its channels of a pixel, on average over all places where they may begin."""

@@ -1,7 +1,6 @@
-"""Sums of products of integers in float32, if these forms take fewer instructions than those of integers.
+"""Sums of products of integers in float32, if that takes fewer instructions; layers read bytes and return integers.
 
-The layer reads bytes and returns whole sums as every other, so that nothing around it is converted. Depthwise sums are
-exact: float32 holds each of them. Winograd's are rounded to whole numbers.
+Depthwise sums are exact: float32 holds each of them. Winograd's are rounded to whole numbers.
 """
 
 from __future__ import annotations
@@ -44,24 +43,23 @@ class FloatStrategy(Strategy[Layer]):
     def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
         """The strategy, if it applies to the layer."""
         of_bytes = bytes_of(layer.types.data) == bytes_of(layer.types.weights) == 1
-        if board.family not in _ROUNDING or not of_bytes or not layer.constant:
-            return None
-        if not isinstance(layer, Convolution | DepthwiseConvolution):
+        applies = board.family in _ROUNDING and of_bytes and layer.constant
+        if not applies or not isinstance(layer, Convolution | DepthwiseConvolution):
             return None
         strategy = cls(layer, board)
-        return strategy if any(True for _ in strategy._forms()) else None
+        return strategy if strategy.alternatives() else None
 
     @override
     def default(self) -> Configuration:
-        return min(self._forms(), key=self.estimate)
+        return min(self.alternatives(), key=self.estimate)
 
     @override
     def alternatives(self) -> list[Configuration]:
-        return list(self._forms())
+        return list(filter(self._is_form, self._floats.alternatives()))
 
     @override
     def candidates(self) -> Iterator[Configuration]:
-        yield from filter(self._is_form, self._floats.candidates())
+        return filter(self._is_form, self._floats.candidates())
 
     @override
     def estimate(self, configuration: Configuration) -> float:
@@ -94,9 +92,6 @@ class FloatStrategy(Strategy[Layer]):
         if isinstance(layer, DepthwiseConvolution):
             return DepthwiseStrategy(layer, self.board)
         return ConvolutionStrategy(layer, self.board)
-
-    def _forms(self) -> Iterator[Configuration]:
-        return filter(self._is_form, self._floats.alternatives())
 
     def _is_form(self, configuration: Configuration) -> bool:
         """Whether floats may be faster in this form, and sums are right."""

@@ -17,14 +17,12 @@ from edgedeploy.compile.backends.cpu.tiles import (
     fitting_tiles,
     may_be_sliced,
     tile_cycles,
+    vectors_of,
 )
-from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near, reread
-from edgedeploy.compile.ir.types import bytes_of, lanes_for
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, first_cache, near, reread
+from edgedeploy.compile.ir.types import bytes_of
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors
 from edgedeploy.target.board import Board
-
-# The part of the first cache that data to be read again may fill: other lines pass through it.
-_CACHED = 0.75
 
 # The fewest steps of a sum that are worth storing it and continuing later.
 _FEWEST_STEPS = 64
@@ -58,7 +56,7 @@ def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[Weight
 
 @dataclass(frozen=True)
 class Way:
-    """A way to compute a convolution's tiles."""
+    """A way to compute a convolution's tiles; sizes of memory are in bytes."""
 
     shape: ConvolutionShape
     tile: Tile
@@ -73,36 +71,36 @@ class Way:
     @property
     def waiting(self) -> float:
         """Cycles for lines that are read once more, and for lines of the result that are written part by part."""
+        room = first_cache(self.board)
         if self.order.by_channels:
-            return self._waiting_by_channels + self._waiting_for_parts
-        panels = self._passes // self.order.panel
+            return self._waiting_by_channels(room) + self._waiting_for_parts
+        panels, line = self._passes // self.order.panel, near(self.board).foreseen
         panel = self._data(self.tile.rows, self.tile.columns * self.order.panel)
         weights, all_weights = self._weights, self._weights * self._deep
-        if panel + all_weights <= self._room:
+        if panel + all_weights <= room:
             return 0.0
         again = (panels - 1) * all_weights / LINE * reread(all_weights + panel, self.board)
-        if panel + weights <= self._room:
+        if panel + weights <= room:
             return again
         data = self._data(self.tile.rows, self.tile.columns)
-        if data + weights <= self._room:
-            return again + panels * (self._deep - 1) * panel / LINE * self._near
+        if data + weights <= room:
+            return again + panels * (self._deep - 1) * panel / LINE * line
         again = (self._passes - 1) * all_weights / LINE * reread(all_weights + panel, self.board)
-        return again + self._passes * (self._deep - 1) * data / LINE * self._near
+        return again + self._passes * (self._deep - 1) * data / LINE * line
 
-    @property
-    def _waiting_by_channels(self) -> float:
+    def _waiting_by_channels(self, room: float) -> float:
         """A tile's weights, or a slice of them, are read for one tile of pixels after the other."""
-        tile, slices, deep = self.tile, self.order.slices, self._deep
+        tile, slices, deep, line = self.tile, self.order.slices, self._deep, near(self.board).foreseen
         data, weights = self._data(tile.rows, tile.columns), self._weights
         all_data = self._data(self.shape.height, self.shape.width)
-        if all_data + weights <= self._room:
+        if all_data + weights <= room:
             return 0.0
         cycles = self._passes * data * (deep - 1) / LINE * reread(all_data, self.board)
-        if (data + weights) / slices > self._room:
-            cycles += (self._passes - 1) * deep * weights / LINE * self._near
+        if (data + weights) / slices > room:
+            cycles += (self._passes - 1) * deep * weights / LINE * line
         sums = self._passes * tile.rows * tile.columns * tile.channels * bytes_of(self.shape.types.accumulator)
-        if sums + weights / slices > self._room:
-            cycles += deep * (slices - 1) * sums / LINE * (self._near + near(self.board).store)
+        if sums + weights / slices > room:
+            cycles += deep * (slices - 1) * sums / LINE * (line + near(self.board).store)
         return cycles
 
     @property
@@ -115,12 +113,8 @@ class Way:
     @property
     def _tile_cycles(self) -> float:
         """Cycles of the arithmetic of a tile; sums of slices are loaded, added and stored once more."""
-        pixels, types = self.tile.rows * self.tile.columns, self.shape.types
-        lanes = lanes_for(self.board, types.accumulator)
-        vectors = self.tile.channels // vector_length(self.tile.channels, lanes)
-        cropped = self.tile.useful(self.shape.height, self.shape.width) < 1
-        cycles = tile_cycles(pixels, vectors, self.shape.terms, cropped=cropped, board=self.board)
-        return cycles + (self.order.slices - 1) * 3 * pixels * vectors
+        sums = self.tile.rows * self.tile.columns * vectors_of(self.tile.channels, self.shape.types, self.board)
+        return tile_cycles(self.tile, self.shape, self.board) + (self.order.slices - 1) * 3 * sums
 
     @property
     def _passes(self) -> int:
@@ -134,20 +128,10 @@ class Way:
 
     @property
     def _weights(self) -> int:
-        """Bytes of a tile's weights."""
+        """Those of a tile."""
         return bytes_of(self.shape.types.weights) * self.shape.terms * self.tile.channels
 
     def _data(self, rows: int, columns: int) -> int:
-        """Bytes of the data that so many pixels of the result read."""
+        """The data that so many pixels of the result read."""
         reach = [count - 1 + kernel for count, kernel in zip((rows, columns), self.shape.kernel, strict=True)]
         return bytes_of(self.shape.types.data) * math.prod(reach) * self.shape.inputs
-
-    @property
-    def _room(self) -> float:
-        """Bytes that stay in the first cache."""
-        return _CACHED * self.board.cache.l1_kib * 1024
-
-    @property
-    def _near(self) -> float:
-        """The cost of a line from the second cache."""
-        return near(self.board).foreseen

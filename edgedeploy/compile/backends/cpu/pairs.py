@@ -66,8 +66,7 @@ class PairStrategy(DepthwiseStrategy):
 
     @override
     def candidates(self) -> Iterator[Configuration]:
-        most = min(self.layer.size[1], 2 * CHANNELS)
-        tiles = (self._by_eight(columns) for columns in range(1, most + 1))
+        tiles = map(self._by_eight, range(1, min(self.layer.size[1], 2 * CHANNELS) + 1))
         yield from dict.fromkeys([self.default(), *tiles, *super().candidates()])
 
     @override
@@ -128,8 +127,8 @@ def _sums_of_pairs(
     def sum_of_products(n: Any, y: Any, x: Any, c: Any) -> Any:
         def product(element: Any) -> Any:
             ky, kx = row + tirx.floordiv(element, width), tirx.floormod(element, width)
-            place = y * window.strides[0] + ky * window.dilation[0], x * window.strides[1] + kx * window.dilation[1]
-            return tirx.call_llvm_pure_intrin("int16", instruction, read(n, *place, c), weights[ky, kx, 0, c])
+            value = read(n, *window.place(y, x, ky, kx), c)
+            return tirx.call_llvm_pure_intrin("int16", instruction, value, weights[ky, kx, 0, c])
 
         second = product(2 * pair + 1)
         if elements % 2:

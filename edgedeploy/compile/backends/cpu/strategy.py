@@ -8,27 +8,9 @@ from functools import cached_property, partial
 import numpy as np
 from typing_extensions import override
 
-from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu import tiles, winograd
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.orders import choose_tile_and_order, orders
-from edgedeploy.compile.backends.cpu.tiles import (
-    PRODUCT_VECTORS,
-    WORTH_TRYING,
-    ConvolutionShape,
-    choose_order,
-    choose_product_tile,
-    choose_tile,
-    direct_cycles,
-    fitting_tiles,
-    may_be_sliced,
-    product_cycles,
-    product_tiles,
-    rows_per_task,
-    tile_fits,
-    tile_rate,
-    vector_to_prefetch,
-    whole_columns,
-)
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution
@@ -47,20 +29,13 @@ _WINOGRAD = [
 
 
 def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tuple[str, float]:
-    """The step that LLVM chooses, for reports, and its products per cycle.
-
-    One multiplication stands for `products` of the layer.
-    """
+    """LLVM's step, for reports, and the layer's products per cycle: one multiplication stands for `products`."""
     name = "multiply-add of floats" if is_floating(types.accumulator) else "multiply-add of integers"
     return name, lanes_for(board, types.accumulator) * board.fma.per_cycle * products
 
 
 class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
-    """Convolutions in which output channels sum over several input channels: direct, or Winograd's.
-
-    A network's first layer, which reads NCHW, is always direct, and uses all weights for a few rows of pixels before
-    the next.
-    """
+    """Convolutions that sum over several input channels: direct, as a first layer of NCHW always is, or Winograd's."""
 
     @override
     def default(self) -> Configuration:
@@ -88,7 +63,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         tasks *= self.layer.outputs // tile.channels if configuration.order.by_channels else 1
         if tasks < self.board.cores and configuration.order.slices == 1:
             tasks *= -(-self.layer.size[1] // tile.columns)
-        cycles = direct_cycles(self._shape, self.board, tile)
+        cycles = tiles.direct_cycles(self._shape, self.board, tile)
         return cycles * self.layer.groups * imbalance(tasks, self.board.cores)
 
     @override
@@ -104,7 +79,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         return (
             isinstance(configuration, Direct)
             and self.layer.outputs % configuration.tile.channels == 0
-            and tile_fits(configuration.tile, self._shape, self.board)
+            and tiles.tile_fits(configuration.tile, self._shape, self.board)
             and self._fits_order(configuration.order, configuration.tile)
             and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
         )
@@ -119,7 +94,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
     @override
     def form(self, configuration: Configuration) -> PackedForm:
         layer, types, window = self.layer, self.layer.types, self.layer.window
-        prefetch = vector_to_prefetch(types, self.board)
+        prefetch = tiles.vector_to_prefetch(types, self.board)
         if isinstance(configuration, Winograd):
             size, values = configuration.size, configuration.values
             return PackedForm(
@@ -137,9 +112,9 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         return self.unpacked(compute)
 
     @cached_property
-    def _shape(self) -> ConvolutionShape:
+    def _shape(self) -> tiles.ConvolutionShape:
         layer = self.layer
-        return ConvolutionShape(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types)
+        return tiles.ConvolutionShape(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types)
 
     @property
     def _may_be_winograd(self) -> bool:
@@ -150,11 +125,11 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
 
     def _directly(self) -> Direct:
         if isinstance(self.layer, FirstConvolution):
-            tile, order = choose_tile(self._shape, self.board), WeightOrder()
+            tile, order = tiles.choose_tile(self._shape, self.board), WeightOrder()
         else:
             tile, order = choose_tile_and_order(self._shape, self.board)
         down = self._tiles_down(tile)
-        rows = down if order.by_channels else rows_per_task(down, 1, self.board.cores)
+        rows = down if order.by_channels else tiles.rows_per_task(down, 1, self.board.cores)
         return Direct(tile=tile, order=order, rows_per_task=rows)
 
     def _tiles_down(self, tile: Tile) -> int:
@@ -166,32 +141,30 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             return order == WeightOrder() or (fits and order == WeightOrder(panel=order.panel))
         rows = self.layer.window.kernel[0]
         slices = order.slices in (1, rows) or (rows == 1 and self.layer.inputs % order.slices == 0)
-        slices = slices and (order.slices == 1 or may_be_sliced(self.layer.types))
+        slices = slices and (order.slices == 1 or tiles.may_be_sliced(self.layer.types))
         interval = order.interval == 0 or (order.interval > 0 and self.layer.inputs % order.interval == 0)
         return isinstance(self.layer, Convolution) and slices and interval and order.panel == 1
 
     def _orders(self, tile: Tile) -> Iterator[WeightOrder]:
-        """By rows; by channels, if each thread has some, with and without slices and prefetching.
-
-        By panels, and in slices of input channels, if the board has a model of the cost of caches.
-        """
+        """By rows; as in `orders`, if caches have a model; by channels, if threads have some, in slices, prefetched."""
         yield WeightOrder()
         if self.board.core_model and isinstance(self.layer, Convolution):
             yield from orders(self._shape, tile, self.board)
         if isinstance(self.layer, FirstConvolution) or self.layer.outputs // tile.channels < self.board.cores:
             return
         intervals = {0}
-        if vector_to_prefetch(self.layer.types, self.board):
+        if tiles.vector_to_prefetch(self.layer.types, self.board):
             passes = self._tiles_down(tile) * -(-self.layer.size[1] // tile.columns)
             some = (count for count in divisors(self.layer.inputs) if passes <= count < 4 * passes)
-            intervals |= {choose_order(self._shape, tile, self.board).interval, *some}
-        for slices in sorted({1, self.layer.window.kernel[0]} if may_be_sliced(self.layer.types) else {1}):
+            intervals |= {tiles.choose_order(self._shape, tile, self.board).interval, *some}
+        for slices in sorted({1, self.layer.window.kernel[0]} if tiles.may_be_sliced(self.layer.types) else {1}):
             yield from (WeightOrder(True, slices, interval) for interval in sorted(intervals))
 
     def _all_direct(self) -> Iterator[Direct]:
-        rates = {tile: tile_rate(tile, self._shape, self.board) for tile in fitting_tiles(self._shape, self.board)}
+        shape, board = self._shape, self.board
+        rates = {tile: tiles.tile_rate(tile, shape, board) for tile in tiles.fitting_tiles(shape, board)}
         best = max(rates.values(), default=0.0)
-        for tile in (tile for tile, rate in rates.items() if rate * WORTH_TRYING >= best):
+        for tile in (tile for tile, rate in rates.items() if rate * tiles.WORTH_TRYING >= best):
             for order in self._orders(tile):
                 for rows in divisors(self._tiles_down(tile)):
                     yield Direct(tile=tile, order=order, rows_per_task=rows)
@@ -200,8 +173,8 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         shape, board = self._shape, self.board
         plans = [(winograd.cycles(plan, shape, board), plan) for plan in winograd.plans(shape, board)]
         best = min((cycles for cycles, _ in plans), default=0.0)
-        if best < WORTH_TRYING * direct_cycles(shape, board):
-            yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
+        if best < tiles.WORTH_TRYING * tiles.direct_cycles(shape, board):
+            yield from (plan for cycles, plan in plans if cycles <= tiles.WORTH_TRYING * best)
 
 
 class _ProductStrategy(Strategy[Anchor]):
@@ -211,11 +184,11 @@ class _ProductStrategy(Strategy[Anchor]):
     def default(self) -> Configuration:
         rows, columns, types = self._rows, self.layer.channels, self.layer.types
         padded = padded_count(columns, lanes_for(self.board, types.accumulator))
-        whole = whole_columns(rows, columns, padded, types, self.board)
+        whole = tiles.whole_columns(rows, columns, padded, types, self.board)
         rate = self.board.fma.per_cycle * lanes_for(self.board, types.accumulator)
         worthwhile = is_worth_threads(self.layer.operations, rate)
         tasks = -(-self.board.cores // self.layer.batch) if worthwhile else 1
-        tile_rows, tile_columns = choose_product_tile(rows, whole, types, self.board, tasks=tasks)
+        tile_rows, tile_columns = tiles.choose_product_tile(rows, whole, types, self.board, tasks=tasks)
         return Product(whole=whole, rows=tile_rows, columns=tile_columns)
 
     @override
@@ -224,7 +197,7 @@ class _ProductStrategy(Strategy[Anchor]):
         found = [
             Product(whole=whole, rows=rows, columns=tile)
             for whole in sorted({padded_count(columns, lanes_for(self.board, types.accumulator)), *self._wholes})
-            for rows, tile in product_tiles(self._rows, whole, types, self.board)
+            for rows, tile in tiles.product_tiles(self._rows, whole, types, self.board)
         ]
         yield from dict.fromkeys([self.default(), *found])
 
@@ -234,16 +207,16 @@ class _ProductStrategy(Strategy[Anchor]):
         whole = configuration.whole
         tasks = self.layer.batch * -(-self._rows // configuration.rows) * (whole // configuration.columns)
         tile = configuration.rows, configuration.columns
-        cycles = self.layer.batch * product_cycles(self._rows, whole, *tile, self.layer.types, self.board)
+        cycles = self.layer.batch * tiles.product_cycles(self._rows, whole, *tile, self.layer.types, self.board)
         return self.layer.terms * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, Product):
             return False
-        columns, whole, types = self.layer.channels, configuration.whole, self.layer.types
-        tile = configuration.rows, configuration.columns
-        return columns <= whole <= max(self._wholes) and tile in product_tiles(self._rows, whole, types, self.board)
+        whole, tile = configuration.whole, (configuration.rows, configuration.columns)
+        fitting = tiles.product_tiles(self._rows, whole, self.layer.types, self.board)
+        return self.layer.channels <= whole <= max(self._wholes) and tile in fitting
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
@@ -257,7 +230,7 @@ class _ProductStrategy(Strategy[Anchor]):
     def _wholes(self) -> list[int]:
         """The columns that are computed, for each number of vectors of a tile."""
         lanes = lanes_for(self.board, self.layer.types.accumulator)
-        return [round_up(self.layer.channels, count * lanes) for count in PRODUCT_VECTORS]
+        return [round_up(self.layer.channels, count * lanes) for count in tiles.PRODUCT_VECTORS]
 
 
 class DenseStrategy(_ProductStrategy[Dense]):
@@ -267,11 +240,8 @@ class DenseStrategy(_ProductStrategy[Dense]):
     def form(self, configuration: Configuration) -> PackedForm:
         assert isinstance(configuration, Product)
         (terms, columns), types, whole = self.layer.weights, self.layer.types, configuration.whole
-        compute = self.layer.in_tiles(configuration.register_tile, prefetch=vector_to_prefetch(types, self.board))
-
-        def pack(weights: np.ndarray) -> np.ndarray:
-            return np.pad(weights, ((0, 0), (0, whole - columns)))
-
+        compute = self.layer.in_tiles(configuration.register_tile, prefetch=tiles.vector_to_prefetch(types, self.board))
+        pack = partial(np.pad, pad_width=((0, 0), (0, whole - columns)))
         return PackedForm(compute, (terms, whole), types.weights, pack)
 
 

@@ -1,7 +1,6 @@
 """Sizes of register tiles, from a model of the cost of a step of a convolution's reduction on a board.
 
-All costs are in cycles of one core. The constants without a source were fitted to timings on x86-64 with
-512-bit vectors; they only decide which of several correct forms is generated.
+All costs are in cycles of one core. Constants without a source were fitted to timings on x86-64 with 512-bit vectors.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
@@ -40,9 +40,6 @@ WRITTEN_OUT = (8, 4, 2, 1)
 _FEW_STEPS = 4
 _LONG_SUM = 32
 
-# Most vectors of channels of a tile.
-MAX_VECTORS = 8
-
 # Vectors of columns that a product's tile may have.
 PRODUCT_VECTORS = (8, 7, 6, 5, 4, 3, 2, 1)
 
@@ -58,33 +55,18 @@ def tile_registers(board: Board) -> int:
 
 
 def step_cycles(pixels: int, vectors: int, board: Board) -> float:
-    """The cost of a step of the reduction: pixels x vectors multiply-adds, of as many inputs and weights.
+    """The cost of a step of the reduction: pixels x vectors multiply-adds, not before those of the last step are done.
 
-    Multiply-adds start at the board's rate, but not before those of the last step are done. Loads hide behind them,
-    though not fully, until there are more loads than cycles.
+    Loads of as many inputs and weights hide behind them, though not fully, until there are more loads than cycles.
     """
     loads = pixels + vectors
     arithmetic = max(pixels * vectors / board.fma.per_cycle, board.fma.latency)
     return max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
 
 
-def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
-    """The cost of a tile whose sums have `depth` terms: the steps, then the results one by one.
-
-    If tiles reach beyond the feature map (`cropped`), each pixel is stored under a condition.
-    """
-    return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
-
-
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A convolution for the models.
-
-    Attributes:
-        height, width: of the output, in pixels.
-        channels, inputs: output and input channels of one group; a tile's divide `channels`.
-        kernel: rows and columns of kernel elements.
-    """
+    """A convolution for the models: pixels of its output, output and input channels of one group, and its kernel."""
 
     height: int
     width: int
@@ -100,11 +82,7 @@ class ConvolutionShape:
 
 
 def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
-    """The tile that does the most useful arithmetic in a cycle.
-
-    Accumulators must fit the registers with the weight vectors and one input. Tiles need not divide the feature map:
-    pixels beyond it are computed and cropped, and count as useless.
-    """
+    """The tile that does the most useful arithmetic in a cycle; pixels beyond the feature map are useless."""
     return best_of(fitting_tiles(shape, board), lambda tile: tile_rate(tile, shape, board), ONE_BY_ONE)
 
 
@@ -119,18 +97,17 @@ def best_of(tiles: Iterable[Tile], rate: Callable[[Tile], float], best: Tile) ->
 
 def fitting_tiles(shape: ConvolutionShape, board: Board) -> Iterator[Tile]:
     """The tiles that fit the registers."""
-    for vectors, length in _vectors(shape.channels, lanes_for(board, shape.types.accumulator)):
+    lanes = lanes_for(board, shape.types.accumulator)
+    for vectors in (each for each in (2, 1, 3, 4, 8) if shape.channels % each == 0):
+        channels = vectors * vector_length(shape.channels // vectors, lanes)
         for rows in range(1, min(MAX_ROWS, shape.height) + 1):
-            for columns in range(1, min(shape.width, tile_registers(board)) + 1):
-                tile = Tile(rows, columns, vectors * length)
-                if not tile_fits(tile, shape, board):
-                    break
-                yield tile
+            tiles = (Tile(rows, columns, channels) for columns in range(1, shape.width + 1))
+            yield from takewhile(lambda tile: tile_fits(tile, shape, board), tiles)
 
 
 def tile_fits(tile: Tile, shape: ConvolutionShape, board: Board) -> bool:
     """Whether a tile's sums fit the registers with its weights and one input."""
-    vectors = _vectors_of(tile.channels, shape.types, board)
+    vectors = vectors_of(tile.channels, shape.types, board)
     steps = _steps_at_once(shape.kernel[1], shape.inputs, board)
     return (
         1 <= tile.rows <= min(MAX_ROWS, shape.height)
@@ -139,20 +116,23 @@ def tile_fits(tile: Tile, shape: ConvolutionShape, board: Board) -> bool:
     )
 
 
+def tile_cycles(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
+    """The cost of a tile: the steps, then the results, each pixel under a condition if tiles reach beyond the map."""
+    pixels, vectors = tile.rows * tile.columns, vectors_of(tile.channels, shape.types, board)
+    conditions = 8 * pixels if tile.useful(shape.height, shape.width) < 1 else 0
+    return shape.terms * step_cycles(pixels, vectors, board) + pixels * vectors + conditions
+
+
 def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
     """Useful sums of a tile per cycle."""
-    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
-    useful = tile.useful(shape.height, shape.width)
-    cycles = tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
-    return pixels * tile.channels * useful / cycles
+    sums = tile.rows * tile.columns * tile.channels
+    return sums * tile.useful(shape.height, shape.width) / tile_cycles(tile, shape, board)
 
 
 def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
-    """The tile, rows x columns, with the most multiply-adds for each value it loads.
+    """The tile, rows x columns, with the most multiply-adds for each value it loads; fewer than `tasks` count less.
 
-    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row waits for
-    its weights: it takes several vectors, to read whole lines. Tiles that give less than `tasks` tasks count as much
-    less.
+    A single row waits for its weights: it takes several vectors, to read whole lines.
     """
     length = vector_length(columns, lanes_for(board, types.accumulator))
 
@@ -176,10 +156,9 @@ def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> l
 
 
 def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board: Board) -> int:
-    """How many columns a product computes: `padded` ones, or more if larger tiles make up for useless columns.
+    """How many columns a product computes: those `padded` to whole vectors, or more if larger tiles make up for them.
 
-    A few rows wait for their weights, which come from memory at their own pace. `padded` are the columns of the result
-    in whole vectors.
+    A few rows wait for their weights, which come from memory at their own pace.
     """
 
     def cycles(whole: int) -> float:
@@ -212,17 +191,13 @@ def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
 
 
 def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
-    """The steps of a sum whose weights are in registers at the same time.
+    """The steps of a sum whose weights are in registers at the same time: of short loops, which LLVM unrolls.
 
-    LLVM unrolls short loops. If multiply-adds do not read memory, it then loads all of their weights first (limits
-    found with `benchmarks/arm_loops.py`).
+    If multiply-adds do not read memory, it loads all weights first (limits found with `benchmarks/arm_loops.py`).
     """
     if board.is_x86:
         return 1
-    for steps in (kernel_width * inputs, inputs):
-        if steps <= UNROLLED_STEPS:
-            return steps
-    return 1
+    return next((steps for steps in (kernel_width * inputs, inputs) if steps <= UNROLLED_STEPS), 1)
 
 
 def written_out(steps: int, tile: Tile, types: LayerTypes, board: Board) -> int:
@@ -232,21 +207,14 @@ def written_out(steps: int, tile: Tile, types: LayerTypes, board: Board) -> int:
     """
     if board.core_model is None or steps < _LONG_SUM:
         return 1
-    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
+    pixels, vectors = tile.rows * tile.columns, vectors_of(tile.channels, types, board)
     most = WRITTEN_OUT[0] if pixels * vectors + pixels + vectors < board.vector.registers else _FEW_STEPS
     return next(count for count in WRITTEN_OUT if count <= most and steps % count == 0)
 
 
-def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
+def vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
     """Vectors of sums of so many channels."""
     return channels // vector_length(channels, lanes_for(board, types.accumulator))
-
-
-def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
-    """The numbers and lengths of vectors that a tile of these channels may have."""
-    for vectors in (2, 1, 3, 4, MAX_VECTORS):
-        if channels % vectors == 0:
-            yield vectors, vector_length(channels // vectors, lanes)
 
 
 def may_be_sliced(types: LayerTypes) -> bool:
@@ -259,8 +227,7 @@ def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrd
 
     Small feature maps are split over channels, so that each weight is read once, and by one thread; and so are others
     whose weights do not fit the L2 cache, if reading the feature map for each slice costs less than reading the weights
-    for each tile of pixels. A slice and the next one, which is prefetched, must fit the L2 cache. Prefetching was
-    measured on x86 only.
+    for each tile of pixels. A slice and the next one, which is prefetched on x86, must fit the L2 cache.
     """
     whole_height, whole_width = tile.whole(shape.height, shape.width)
     tiles_down, tiles_deep = whole_height // tile.rows, shape.channels // tile.channels
@@ -282,17 +249,15 @@ def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrd
 def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = None) -> float:
     """The estimated cost of a direct convolution, with the best tile by default; memory is read once for weights."""
     tile = tile or choose_tile(shape, board)
-    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
-    useful = tile.useful(shape.height, shape.width)
-    tiles = shape.height * shape.width / useful / pixels * shape.channels / tile.channels
-    arithmetic = tiles * tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
-    return with_reading(arithmetic, bytes_of(shape.types.weights) * shape.terms * shape.channels, board)
+    pixels = shape.height * shape.width / tile.useful(shape.height, shape.width)
+    tiles = pixels / (tile.rows * tile.columns) * shape.channels / tile.channels
+    weights = bytes_of(shape.types.weights) * shape.terms * shape.channels
+    return with_reading(tiles * tile_cycles(tile, shape, board), weights, board)
 
 
 def vector_to_prefetch(types: LayerTypes, board: Board) -> int:
     """The weights of a prefetch, as many as a vector of sums has; 0 for boards without prefetching.
 
-    It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster. With a
-    device, the CPU computes only small layers.
+    On x86 layers whose weights come from far are a tenth to a quarter faster; next to a device, all are small.
     """
     return lanes_for(board, types.accumulator) if board.is_x86 and board.device is None else 0

@@ -22,6 +22,15 @@ _NEAR = Costs(foreseen=4, random=12, store=2)
 _FAR = Costs(foreseen=14, random=120, store=30)
 
 
+# The part of the first cache that data to be read again may fill: other lines pass through it.
+_CACHED = 0.75
+
+
+def first_cache(board: Board) -> float:
+    """The bytes that stay in the first cache until they are read again."""
+    return _CACHED * board.cache.l1_kib * 1024
+
+
 def near(board: Board) -> Costs:
     """The cost of lines from the L2 cache."""
     return board.core_model.l2 if board.core_model else _NEAR
@@ -50,10 +59,9 @@ def reread(size: int, board: Board) -> float:
 
 
 def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board: Board) -> float:
-    """Cycles for lines that are loaded.
+    """Cycles for lines that are loaded: `distinct` ones at the cost of `far`, and others from the L2 cache.
 
-    `distinct` ones are loaded for the first time, at the cost of `far`, and others from the L2 cache; no prefetcher
-    foresees the `beginnings` among them.
+    No prefetcher foresees the `beginnings` among them.
     """
     close, new = near(board), distinct / lines
     random, foreseen = (new * far.random + (1 - new) * close.random), (new * far.foreseen + (1 - new) * close.foreseen)
@@ -68,8 +76,7 @@ def beginnings(run: int, distance: int) -> int:
 def with_reading(arithmetic: float, weights: float, board: Board) -> float:
     """Cycles of arithmetic whose weights, of so many bytes, come from memory once meanwhile.
 
-    A core that reads ahead waits for less of it, as its `core_model` states, but at least as long as the memory takes;
-    one without a model waits for all of it.
+    A core that reads ahead waits for less, as its `core_model` states, but at least as long as the memory takes.
     """
     foreseen = board.core_model.memory.foreseen if board.core_model else LINE / MEMORY_BYTES
     return max(arithmetic + weights / LINE * foreseen, weights / MEMORY_BYTES)

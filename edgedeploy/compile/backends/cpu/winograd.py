@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, rer
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, is_floating, lanes_for
 from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
-from edgedeploy.compile.tiles import Tile, round_up, vector_length
+from edgedeploy.compile.tiles import Tile, round_up, row_tiles, vector_length
 from edgedeploy.target.board import Board
 
 # The blocks that templates look for: the one that accumulates, and the one that begins to transform weights.
@@ -39,7 +40,7 @@ KERNEL = 3
 class Transform:
     """The matrices for tiles of m x m outputs: G is (m+2) x 3, B^T is (m+2) x (m+2), A^T is m x (m+2).
 
-    Rows of G are those of `elements`, of few bits, times `scales`. So products with elements are exact in float64, and
+    Rows of G are those of `elements`, of few bits, times `scales`: products with elements are exact in float64, so that
     sums of them are rounded alike with fused multiply-adds and without.
     """
 
@@ -47,11 +48,6 @@ class Transform:
     scales: np.ndarray
     inputs: np.ndarray
     outputs: np.ndarray
-
-    @property
-    def weights(self) -> np.ndarray:
-        """G."""
-        return np.asarray(self.elements * self.scales[:, None])
 
 
 def _of_points(a: float, b: float) -> Transform:
@@ -104,8 +100,8 @@ _TRANSFORM_ROUNDINGS = 8
 def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
     """The division that costs the least, or None if a direct convolution costs as little.
 
-    Half precision that is emulated is only tried out for a board, which may choose otherwise: the largest tiles are
-    taken wherever they are not far from being worth it, since they round most.
+    Emulated half precision is only tried out for a board, which may choose otherwise: there the largest tiles, which
+    round most, are taken if they are not far from being worth it.
     """
     emulated = shape.types.accumulator == "float16" and not has_half(board)
     plan = best_plan([max(TRANSFORMS)] if emulated else TRANSFORMS, shape, board)
@@ -127,7 +123,8 @@ def roundings(size: int, inputs: float) -> float:
     for each input channel. It is the mean over a tile: later layers mix its pixels.
     """
     matrices = TRANSFORMS[size]
-    products = (matrices.inputs**2).sum(axis=1) * (matrices.weights**2).sum(axis=1)
+    weights = matrices.elements * matrices.scales[:, None]
+    products = (matrices.inputs**2).sum(axis=1) * (weights**2).sum(axis=1)
     growth = float((matrices.outputs**2 @ products).mean()) / KERNEL
     return growth**2 * (summed(inputs) + ROUNDING * _TRANSFORM_ROUNDINGS)
 
@@ -144,23 +141,17 @@ def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
 
 def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
     """Whether a convolution can be divided by a plan."""
-    bands = _bands(plan.size, shape, shared=plan.shared)
-    return (
-        plan.size in TRANSFORMS
-        and plan.band in bands
-        and _fills(plan, shape)
-        and plan.product in _product_tiles(shape, board)
-    )
+    divides = plan.size in TRANSFORMS and plan.band in _bands(plan.size, shape, shared=plan.shared)
+    return divides and _fills(plan, shape) and plan.product in _product_tiles(shape, board)
 
 
 def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
-    """The possible numbers of rows of tiles in a band."""
+    """The rows of tiles that a band may have."""
     rows = -(-shape.height // size)
     return range(rows if shared else 1, rows + 1)
 
 
 def _count_bands(plan: Winograd, shape: ConvolutionShape) -> int:
-    """The number of bands; the last one may be cropped."""
     return -(-shape.height // (plan.size * plan.band))
 
 
@@ -182,10 +173,7 @@ def _orders(board: Board) -> Sequence[bool]:
 
 
 def _likely(size: int, shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
-    """The divisions that are worth an estimate, each with the register tile that the model prefers.
-
-    For a core without a model of the cost of caches, these are the ones that fit them.
-    """
+    """The divisions worth an estimate, with the best register tiles; without a model of caches, those that fit."""
     cache = board.cache.l2_kib * 1024
     large = _weight_bytes(size, shape) > cache
     shareds = ((False, True) if large else (False,)) if board.core_model else (large,)
@@ -200,7 +188,6 @@ def _likely(size: int, shape: ConvolutionShape, board: Board) -> Iterator[Winogr
 
 
 def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
-    """Bytes of all transformed weights."""
     return bytes_of(shape.types.weights) * (size + KERNEL - 1) ** 2 * shape.inputs * shape.channels
 
 
@@ -226,13 +213,7 @@ def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
     """The register tiles of products that fit the registers and divide the channels."""
     length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
     registers = tile_registers(board)
-    return [
-        Tile(1, columns, vectors * length)
-        for vectors in (2, 1, 3, 4)
-        if shape.channels % (vectors * length) == 0
-        for columns in range(1, registers)
-        if columns * vectors + vectors + 1 <= registers
-    ]
+    return row_tiles(shape.channels, length, (2, 1, 3, 4), lambda vectors: (registers - vectors - 1) // vectors)
 
 
 def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
@@ -286,7 +267,7 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
 
 def _sum(row: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The sum of kernel elements weighted by one row of G, in the order of `_SUMMED`."""
-    return np.asarray(functools.reduce(np.add, (row[place] * values[place] for place in _SUMMED if row[place])))
+    return functools.reduce(np.add, (row[place] * values[place] for place in _SUMMED if row[place]))
 
 
 def transformed_weights(weights: te.Tensor, size: int, dtype: str = "float32") -> te.Tensor:
@@ -311,16 +292,10 @@ def transformed_weights(weights: te.Tensor, size: int, dtype: str = "float32") -
 def convolution(
     data: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, plan: Winograd, prefetch: int = 0
 ) -> te.Tensor:
-    """A convolution in NHWC with 3x3 kernels and stride 1.
+    """A convolution with stride 1 of 1 x height x width x inputs by transformed weights: 1 x rows x columns x outputs.
 
-    Args:
-        data: 1 x height x width x inputs.
-        weights: transformed, (m+2) x (m+2) x inputs x outputs.
-        types: of data and weights, of the sums and transforms, and of the result, to which integers are rounded.
-        prefetch: the values of the vectors of weights that are prefetched, or 0.
-
-    Returns:
-        1 x rows x columns x outputs.
+    Weights are (m+2) x (m+2) x inputs x outputs; vectors of `prefetch` of them are prefetched, none if it is 0.
+    Transforms have the type of sums; integers are rounded to the result's.
     """
     _, height, width, inputs = (int(size) for size in data.shape)
     outputs = int(weights.shape[3])
@@ -372,16 +347,13 @@ def convolution(
 
 def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: str) -> Any:
     """The sum of values weighted by one row of a matrix; zeros vanish when the row is known, once unrolled."""
-    total = None
-    for column in range(matrix.shape[1]):
-        term = _element(matrix[:, column], row, dtype) * value(column)
-        total = term if total is None else total + term
-    return total
+    columns = range(matrix.shape[1])
+    return functools.reduce(operator.add, (_element(matrix[:, each], row, dtype) * value(each) for each in columns))
 
 
 def _element(values: np.ndarray, index: Any, dtype: str) -> Any:
     """An element of a constant vector at an index that is a variable until it is unrolled."""
-    chosen = tirx.const(float(values[-1]), dtype)
-    for position in range(len(values) - 2, -1, -1):
-        chosen = tirx.Select(index == position, tirx.const(float(values[position]), dtype), chosen)
+    *others, chosen = (tirx.const(float(value), dtype) for value in values)
+    for position, value in reversed(list(enumerate(others))):
+        chosen = tirx.Select(index == position, value, chosen)
     return chosen

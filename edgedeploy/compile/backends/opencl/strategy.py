@@ -1,7 +1,4 @@
-"""Configurations of layers on an OpenCL device, and a model of the cost of a step of a sum.
-
-The unit of all costs is a vector of the width in the device's profile.
-"""
+"""Layers on an OpenCL device, and a model of their costs, whose unit is a vector of the width in its profile."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 from typing_extensions import override
@@ -26,7 +24,7 @@ from edgedeploy.compile.layers import (
 )
 from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import PackedForm, Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, row_tiles, vector_length
 from edgedeploy.target.board import Board, Positive
 from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
 
@@ -56,12 +54,8 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
             most = max(count for count in divisors(layer.size[1]) if count <= device.sums)
             return self._grouped(Tile(1, most, length), length)
         most = 1 if isinstance(layer, DepthwiseConvolution) else MOST_VECTORS
-        tiles = [
-            Tile(1, columns, count * length)
-            for count in range(1, most + 1)
-            if self._divided % (count * length) == 0
-            for columns in range(1, min(device.sums // count, layer.size[1]) + 1)
-        ]
+        width = layer.size[1]
+        tiles = row_tiles(self._divided, length, range(1, most + 1), lambda count: min(device.sums // count, width))
         return self._grouped(max(tiles, key=lambda tile: self._rate(tile, length)), length)
 
     @override
@@ -84,11 +78,9 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @override
     def fits(self, configuration: Configuration) -> bool:
-        if not isinstance(configuration, WorkItem):
-            return False
-        device, tile, group, (_, width) = self._device, configuration.tile, configuration.group, self.layer.size
-        if not self._is_tiled:
+        if not isinstance(configuration, WorkItem) or not self._is_tiled:
             return configuration == self.default()
+        device, tile, group, (_, width) = self._device, configuration.tile, configuration.group, self.layer.size
         return (
             configuration.vector in WIDTHS
             and tile.rows <= self._most_rows
@@ -127,7 +119,6 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @property
     def _most_rows(self) -> int:
-        """The most rows of a tile."""
         is_dense = isinstance(self.layer, Convolution | FirstConvolution)
         return min(self.layer.size[0], MOST_ROWS) if is_dense else 1
 
@@ -136,30 +127,22 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         """Whether the layer's template has tiles."""
         return not isinstance(self.layer, Product) or divides_into_vectors(self.layer.channels)
 
-    @property
-    def _tile_group(self) -> int:
-        """The most work-items of a group that compute tiles."""
-        return min(self._device.tile_group, self._device.work_group)
-
     def _count_tiles(self, tile: Tile) -> list[int]:
         """Tiles of the result, down, across and deep."""
         height, width = self.layer.size
         return [-(-height // tile.rows), -(-width // tile.columns), self.layer.channels // tile.channels]
 
     def _grouped(self, tile: Tile, vector: int) -> WorkItem:
-        tiles = self._count_tiles(tile)
-        size = group_size(self.layer.batch * math.prod(tiles), self._tile_group, self._device.units)
+        tiles, most = self._count_tiles(tile), min(self._device.tile_group, self._device.work_group)
+        size = group_size(self.layer.batch * math.prod(tiles), most, self._device.units)
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, size)))
 
     def _rate(self, tile: Tile, vector: int) -> float:
-        """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
-
-        A tile of n times as many sums as registers takes n times as long.
-        """
+        """Useful values of a step in one vector's time; less with fewer work-items than the device can run."""
         device = self._device
         pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self._vector)
         values = pixels * tile.channels / self._vector * tile.useful(*self.layer.size)
-        values /= max(1.0, pixels * vectors * width / device.sums)
+        values /= max(1.0, pixels * vectors * width / device.sums)  # n times the registers take n times as long
         if isinstance(self.layer, DepthwiseConvolution):  # each channel of a pixel reads its own input
             return values / (vectors * width * (pixels + 0.5))
         step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
@@ -168,7 +151,8 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     def _possible(self) -> Iterator[WorkItem]:
         """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
-        sizes = sorted({self._tile_group, *(max(1, self._device.work_group // part) for part in GROUPS)})
+        largest = self._device.work_group
+        sizes = sorted({min(self._device.tile_group, largest), *(max(1, largest // part) for part in GROUPS)})
         for tile, vector in self._tiles():
             rows, columns, channels = tiles = self._count_tiles(tile)
             for most in sizes:
@@ -183,16 +167,12 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         if not isinstance(self.layer, Product):  # tiles may reach beyond the result
             widths = sorted({-(-width // count) for count in range(1, width + 1)})
         near = [each for each in WIDTHS if usual <= 2 * each <= 8 * usual and divided % each == 0]
-        for vector in near or [vector_length(divided, usual)]:
-            for count in VECTORS:
-                if divided % (count * vector):
-                    continue
-                for rows in range(1, self._most_rows + 1):
-                    for columns in widths:
-                        tile = Tile(rows, columns, count * vector)
-                        fits = rows * columns * count <= MOST_OF_SUMS * self._device.sums
-                        if fits and tile.useful(*self.layer.size) >= LEAST_USEFUL:
-                            yield tile, vector
+        shapes = product(near or [vector_length(divided, usual)], VECTORS, range(1, self._most_rows + 1), widths)
+        for vector, count, rows, columns in shapes:
+            tile = Tile(rows, columns, count * vector)
+            fits = divided % tile.channels == 0 and rows * columns * count <= MOST_OF_SUMS * self._device.sums
+            if fits and tile.useful(*self.layer.size) >= LEAST_USEFUL:
+                yield tile, vector
 
 
 @dataclass(frozen=True)
@@ -213,11 +193,9 @@ class WorkGroup:
 
 
 class WorkItem(Tiled):
-    """A layer on an OpenCL device.
+    """A layer on an OpenCL device; a work-item reads, multiplies and adds the values of a vector at a time.
 
-    Attributes:
-        tile: of a work-item; the rows of a dense layer's result are columns of the tile.
-        vector: values that a work-item reads, multiplies and adds at a time.
+    The tile is a work-item's; the rows of a dense layer's result are its columns.
     """
 
     form: Literal["work-item"] = "work-item"
@@ -251,10 +229,7 @@ def group_size(items: int, most: int, units: int) -> int:
 
 
 def group_parts(extents: Sequence[int], most: int) -> list[int]:
-    """How much of each loop a work-group of at most `most` items takes, outermost first.
-
-    These are the last ones whole, and a part of the one before: its work-items are neighbours.
-    """
+    """How much of each loop a work-group of at most `most` items takes: the last ones whole, a part of one before."""
     parts = [1] * len(extents)
     for index in reversed(range(len(extents))):
         parts[index] = max(count for count in divisors(extents[index]) if count <= most)
