@@ -34,31 +34,22 @@ COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 ROWS = 4
 
 
-def is_interleaved(step: Step) -> bool:
+def _is_interleaved(step: Step) -> bool:
     """Whether instructions that interleave bytes build the words of a step; x86 shifts widened ones."""
     return step.instruction == "sdot"
 
 
-def word_channels(step: Step) -> int:
-    """Channels whose words are built together."""
-    return INTERLEAVED if is_interleaved(step) else step.channels
+def _word_channels(step: Step) -> int:
+    return INTERLEAVED if _is_interleaved(step) else step.channels
 
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """A depthwise convolution without dilation as sums of columns.
-
-    The tile has one row, and channels in vectors of the step's; the step's instruction adds up the products of a word.
-    """
+    """A depthwise convolution without dilation as sums of columns, in tiles of a row, and of vectors of a step."""
 
     layer: DepthwiseConvolution
     tile: Tile
     step: Step
-
-    @property
-    def interleaved(self) -> bool:
-        """Whether an intrinsic builds words from a copy of the data that has all their rows."""
-        return is_interleaved(self.step)
 
     @property
     def parts(self) -> int:
@@ -91,11 +82,10 @@ class ColumnForm:
 
         def word(n: Any, y: Any, part: Any, x: Any, c: Any) -> Any:
             """The rows of a part of the kernel; weights are zero for those below it."""
-            below = (self.parts - 1) * ROWS
-            values = []
+            below, values = (self.parts - 1) * ROWS, []
             for row in range(ROWS):
                 line, inside = part * ROWS + row, below + row < height
-                if self.interleaved or inside:
+                if _is_interleaved(self.step) or inside:  # an intrinsic reads all rows from a copy
                     values.append(read(n, y * down + line, x, c))
                 elif self.parts > 1:
                     value = read(n, y * down + tirx.min(line, height - 1), x, c)
@@ -119,14 +109,11 @@ class ColumnForm:
         return self.tile.whole(*self.layer.size)
 
     def _reader(self, data: te.Tensor) -> Callable[..., Any]:
-        """A function that reads the data as if they were padded: words check whether their rows are padding.
-
-        LLVM makes a few branches for a tile of that, which cost less than a copy.
-        """
+        """A function that reads the data as if they were padded, by conditions: few branches are left of them."""
         _, height, width, _ = self.layer.data
         top, left, _, _ = self.layer.window.padding
         rows, columns = self.layer.window.input_size(*self._whole)
-        if self.interleaved:
+        if _is_interleaved(self.step):
             rows += self.parts * ROWS - self.layer.window.kernel[0]
             size = max(rows, top + height), max(columns, left + width)
             copy = pad(data, self.layer.window, *size, self.step.data, name=COPY)
@@ -153,7 +140,7 @@ class ColumnStrategy(DepthwiseStrategy):
             return None
         strategy = cls(layer, board)
         step = strategy._step
-        if step and is_interleaved(step) and layer.channels == word_channels(step):
+        if step and _is_interleaved(step) and layer.channels == _word_channels(step):
             return None  # TVM finds no place for the intrinsic if it takes all channels
         return strategy if any(True for _ in strategy._by_columns()) else None
 
@@ -173,7 +160,7 @@ class ColumnStrategy(DepthwiseStrategy):
         rows, form = window.kernel[0], self._form(configuration)
         # Each row is loaded, all but the first are shifted, and two are put to the others by one instruction.
         word = rows + (rows - form.parts) * 1.5
-        if form.interleaved:
+        if _is_interleaved(form.step):
             word = form.parts * ROWS / 2  # two of four instructions are for each half of the channels
         words = window.input_size(1, tile.columns)[1] * word
         products = tile.columns * window.kernel[1] * form.parts * form.addends
@@ -188,9 +175,10 @@ class ColumnStrategy(DepthwiseStrategy):
             return super().fits(configuration)
         tile = configuration.tile
         return (
-            configuration.vector == (self._step.channels if self._step else 0)
+            self._step is not None
+            and configuration.vector == self._step.channels
             and tile.rows == 1
-            and tile.channels % self._channels == 0
+            and tile.channels % _word_channels(self._step) == 0
             and self._is_held(tile.columns, tile.channels // configuration.vector)
             and self.layer.channels % (tile.channels * configuration.tasks_deep) == 0
             and self.layer.size[0] % configuration.rows_per_task == 0
@@ -215,11 +203,7 @@ class ColumnStrategy(DepthwiseStrategy):
     def _step(self) -> Step | None:
         """The widest step whose channels divide the layer's."""
         possible = word_steps(self.layer.types, self.board)
-        return next((each for each in possible if self.layer.channels % word_channels(each) == 0), None)
-
-    @property
-    def _channels(self) -> int:
-        return word_channels(self._step) if self._step else 1
+        return next((each for each in possible if self.layer.channels % _word_channels(each) == 0), None)
 
     def _form(self, configuration: Columns) -> ColumnForm:
         assert self._step is not None
@@ -235,18 +219,14 @@ class ColumnStrategy(DepthwiseStrategy):
         height, width = self.layer.size
         if self._step is None:
             return
-        for count in _VECTORS:
-            channels = count * self._channels
-            vectors = channels // self._step.channels
-            if self.layer.channels % channels:
-                continue
+        vector, together = self._step.channels, _word_channels(self._step)
+        for channels in (count * together for count in _VECTORS if self.layer.channels % (count * together) == 0):
             parts = divisors(self.layer.channels // channels)
             deep = next(each for each in parts if each * height >= tasks_for(self.board.cores) or each == parts[-1])
-            if is_interleaved(self._step):  # a task's copy stays in the first cache
+            if _is_interleaved(self._step):  # a task's copy stays in the first cache
                 deep = parts[-1]
             rows = rows_per_task(height, deep, self.board.cores)
             for columns in range(1, width + 1):
-                if not self._is_held(columns, vectors):
+                if not self._is_held(columns, channels // vector):
                     break
-                tile = Tile(1, columns, channels)
-                yield Columns(tile=tile, vector=self._step.channels, rows_per_task=rows, tasks_deep=deep)
+                yield Columns(tile=Tile(1, columns, channels), vector=vector, rows_per_task=rows, tasks_deep=deep)

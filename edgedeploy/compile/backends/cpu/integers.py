@@ -1,8 +1,7 @@
 """Convolutions and products of integers as sums of steps in TVM's tensor expressions, with weights in the steps' order.
 
-A product is a convolution with a kernel of one pixel on a feature map of one row. Steps read padded tensors: the
-feature map to whole tiles, as in `operators.direct`, input channels to the step's depth, by weights of zero, and output
-channels to whole tiles.
+Steps read tensors that are padded: the feature map and output channels to whole tiles, and input channels to the step's
+depth, by weights of zero.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ IntegerLayer = Convolution | FirstConvolution | Dense
 
 
 def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
-    """Rows and columns of the result's pixels, as tiles see them.
+    """Rows and columns of the result's pixels, as tiles see them: of a small feature map they may be one row.
 
-    The pixels of a small feature map that are read one by one are one row: whole tiles of four then cover 94 % of 7x7,
-    not 88 %.
+    Whole tiles of four then cover 94 % of 7x7, not 88 %.
     """
     rows, columns = layer.size
     return (1, rows * columns) if is_in_one_row(layer, board) else (rows, columns)
@@ -45,10 +43,8 @@ def is_in_one_row(layer: IntegerLayer, board: Board) -> bool:
     """Whether tiles take a convolution's pixels as one row; 32-bit ARM code would keep addresses on the stack then."""
     if not isinstance(layer, Convolution) or layer.batch > 1 or board.family == "arm":
         return False
-    if layer.size[0] >= SMALL_FEATURE_MAP:
-        return False
-    window = layer.window
-    return window.kernel == window.strides == (1, 1) and not any(window.padding)
+    one_by_one = layer.window.kernel == layer.window.strides == (1, 1) and not any(layer.window.padding)
+    return one_by_one and layer.size[0] < SMALL_FEATURE_MAP
 
 
 # From a feature map's index, row, column, group, step over the group's input channels, and channel of the step, to the
@@ -83,8 +79,12 @@ class StepForm:
     @property
     def is_written_out(self) -> bool:
         """Whether the steps of a tile's sums are written out, without a loop."""
-        tile = self.tile
-        return self.step.is_written_out(self.steps, tile.rows * tile.columns * tile.channels // self.step.channels)
+        return self.step.is_written_out(self.steps, self.tile.rows * self.tile.columns * self.vectors)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of the tile's channels."""
+        return self.tile.channels // self.step.channels
 
     @property
     def outputs(self) -> int:
@@ -101,8 +101,7 @@ class StepForm:
         """Tiles of outputs x kernel height x kernel width x steps x bytes of a weight if several x vectors x block."""
         tiles = self.layer.groups * self.whole_outputs // self.tile.channels
         addends = (self.addends,) if self.addends > 1 else ()
-        vectors = self.tile.channels // self.step.channels
-        return tiles, *self.layer.window.kernel, self.deep, *addends, vectors, *self.step.block
+        return tiles, *self.layer.window.kernel, self.deep, *addends, self.vectors, *self.step.block
 
     @property
     def addends(self) -> int:
@@ -111,11 +110,11 @@ class StepForm:
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Weights, kernel height x kernel width x inputs x outputs or inputs x outputs, in the order of their use."""
-        step, vectors = self.step, self.tile.channels // self.step.channels
+        step = self.step
         grouped = weights.reshape(*self.layer.window.kernel, self.inputs, self.layer.groups, self.outputs)
         added = self.deep * step.depth - self.inputs, self.whole_outputs - self.outputs
         whole = np.pad(grouped, ((0, 0), (0, 0), (0, added[0]), (0, 0), (0, added[1])))
-        parts = step.groups, step.depth // step.groups, -1, vectors, step.channels
+        parts = step.groups, step.depth // step.groups, -1, self.vectors, step.channels
         # a ky kx ko g k tile vector channel -> tile ky kx ko a vector g channel k
         in_parts = in_bytes(whole, self.addends).reshape(self.addends, *self.layer.window.kernel, self.deep, *parts)
         ordered = in_parts.transpose(6, 1, 2, 3, 0, 7, 4, 8, 5)
@@ -123,18 +122,17 @@ class StepForm:
 
     def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
         """The layer's sums, of its data and its packed weights."""
-        read, step, window = self._reader(data), self.step, self.layer.window
-        vectors, per_group = self.tile.channels // step.channels, self.whole_outputs // step.channels
+        of_words = isinstance(self.layer, FirstConvolution) and self.step.reads_words
+        read, step, window = (self._words if of_words else self._reader)(data), self.step, self.layer.window
+        vectors, per_group = self.vectors, self.whole_outputs // step.channels
         ky, kx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
         ko = te.reduce_axis((0, self.deep), "rs")
         addend = [te.reduce_axis((0, self.addends), "ra")] if self.addends > 1 else []
 
         def product(n: Any, y: Any, x: Any, vector: Any, channel: Any, *inner: Any) -> Any:
-            row = y * window.strides[0] + ky * window.dilation[0]
-            column = x * window.strides[1] + kx * window.dilation[1]
             group = tirx.floordiv(vector, per_group) if self.layer.groups > 1 else 0
             place = (tirx.floordiv(vector, vectors), ky, kx, ko, *addend, tirx.floormod(vector, vectors), *inner)
-            value = read(n, row, column, group, ko, channel)
+            value = read(n, *window.place(y, x, ky, kx), group, ko, channel)
             return value.astype("int32") * weights[place].astype("int32")
 
         shape = (self.layer.batch, *self._whole, self.layer.groups * per_group, step.channels)
@@ -178,8 +176,6 @@ class StepForm:
                 return data(*unravelled(x, shape), channel)
             return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
 
-        if isinstance(self.layer, FirstConvolution) and self.step.reads_words:
-            return self._words(data)
         depth = self.step.depth
         if not self._copies:
             # Rows and columns beyond the feature map are cropped: any values do.
@@ -195,13 +191,9 @@ class StepForm:
         shape_copied = (max(rows, top + height), max(columns, left + width))
 
         def value(n: Any, y: Any, x: Any, group: Any, channel: Any) -> Any:
-            inside = []
-            if shape_copied[0] > height:
-                inside += [y >= top, y < top + height]
-            if shape_copied[1] > width:
-                inside += [x >= left, x < left + width]
-            if inputs % self.step.depth:
-                inside.append(channel < inputs)
+            inside = [y >= top, y < top + height] if shape_copied[0] > height else []
+            inside += [x >= left, x < left + width] if shape_copied[1] > width else []
+            inside += [channel < inputs] if inputs % depth else []
             stored = at(n, y - top, x - left, group * inputs + channel).astype(self.step.data)
             return tirx.if_then_else(tirx.all(*inside), stored, outside) if inside else stored
 
@@ -243,15 +235,13 @@ class StepForm:
         return not plain or isinstance(layer, FirstConvolution) or self.inputs % self.step.depth > 0
 
     def _cropped(self, sums: te.Tensor) -> te.Tensor:
-        """The sums, cropped to the layer's result."""
         step = self.step
 
         def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
             return sums[n, y, x, tirx.floordiv(channel, step.channels), tirx.floormod(channel, step.channels)]
 
         if self._in_one_row:
-            shape, channels = self.layer.data[:-1], self.layer.channels
-            return te.compute(
-                (*shape, channels), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
-            )
+            shape = self.layer.data[:-1]
+            whole_shape = *shape, self.layer.channels
+            return te.compute(whole_shape, lambda *at: of(0, 0, ravelled(at[:-1], shape), at[-1]), name=CROP)
         return te.compute((self.layer.batch, *self.layer.size, self.layer.channels), of, name=CROP)

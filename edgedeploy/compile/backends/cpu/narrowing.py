@@ -43,22 +43,15 @@ _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
 @dataclass(frozen=True)
 class _Narrowing:
-    """A float32 value within bounds that are whole numbers, rounded, halves to even, and moved by a zero point.
-
-    Attributes:
-        low, high: the bounds before the value is moved.
-        dtype: of the result: bytes; float32 if the value is only rounded.
-        within: whether the value is within the bounds anyway.
-        short: whether it is an integer of 16 bits as soon as it is rounded, and with a zero point added.
-    """
+    """A float32 value within whole numbers `low` and `high`, rounded, halves to even, and moved by a zero point."""
 
     value: Any
     low: int
     high: int
     zero_point: int = 0
-    dtype: str = "float32"
-    within: bool = False
-    short: bool = False
+    dtype: str = "float32"  # of the result: bytes; float32 if the value is only rounded
+    within: bool = False  # whether the value is within the bounds anyway
+    short: bool = False  # whether it is an integer of 16 bits as soon as it is rounded, and with a zero point added
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -72,11 +65,11 @@ def narrow_by_instructions(
     """A scheduled function with narrowing expressions in the form that is fastest on a CPU with LLVM's `features`."""
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
     write: Callable[[_Narrowing, int], Any] = _by_addition
-    rounded: Callable[[Any], Any] = _rounded_by_addition
+    rounded: Callable[[Any], Any] = tirx.nearbyint if architecture.memory_operands else _rounded_by_addition
     if architecture.name == "aarch64":
         write = partial(_by_halves, adds_to_shorts="dotprod" in features)
-    if architecture.memory_operands:
-        write, rounded = (_by_conversion if _TRUNCATING in features else _by_packing), tirx.nearbyint
+    elif architecture.memory_operands:
+        write = _by_conversion if _TRUNCATING in features else _by_packing
 
     def inside(narrowing: _Narrowing) -> _Narrowing:
         narrowing = replace(narrowing, value=replaced_within(narrowing.value, in_float))
@@ -110,9 +103,7 @@ def narrow_by_instructions(
 
 def _rounding(call: Any) -> _Narrowing | None:
     """The value and bounds that a call rounds; None if it does something else."""
-    if not _rounds(call):
-        return None
-    lesser = call.args[0]
+    lesser = call.args[0] if _rounds(call) else None
     if not (isinstance(lesser, Min) and isinstance(lesser.a, Max)):
         return None
     bounds = [float(each.value) for each in (lesser.a.b, lesser.b) if isinstance(each, FloatImm)]
@@ -130,7 +121,7 @@ def _narrowing(value: Any) -> _Narrowing | None:
     if not isinstance(value, Max | Min) or not isinstance(value.b, IntImm):
         return _of_cast(value)
     inner = _narrowing(value.a)
-    return None if inner is None else _with_bound(inner, value)
+    return inner and _with_bound(inner, value)
 
 
 def _with_bound(inner: _Narrowing, value: Any) -> _Narrowing:
@@ -163,11 +154,9 @@ def _of_short(value: Any) -> _Narrowing | None:
     if not isinstance(value, Add | Max | Min) or not isinstance(value.b, IntImm):
         return None
     inner = _of_short(value.a)
-    if inner is None:
-        return None
-    if isinstance(value, Add):
+    if inner and isinstance(value, Add):
         return replace(inner, zero_point=inner.zero_point + int(value.b.value))
-    return _with_bound(inner, value)
+    return inner and _with_bound(inner, value)
 
 
 def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
@@ -223,19 +212,16 @@ def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
 
 
 def _rounded_by_addition(value: Any) -> Any:
-    """A float32 value as a whole number; 32-bit ARM has no instruction that rounds to one.
-
-    Without the fence LLVM would cancel the addition.
-    """
+    """A float32 value as a whole number, for 32-bit ARM. Without the fence LLVM would cancel the addition."""
     rounder = tirx.const(CONVERTER, "float32")
     return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
 def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> Any:
-    """Narrow values by instructions that keep the bounds of a type (`sqxtn`).
+    """Narrow values by instructions that keep the bounds of a type (`sqxtn`): four for four values, two more for 16.
 
-    That is four instructions for four values and two more for sixteen; conversions and bounds in float take eight for
-    four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
+    Conversions and bounds in float take eight for four. Narrower bounds are those of the bytes, unless they are fewer
+    than half a vector.
 
     In 16 bits an odd zero point takes one more addition; `adds_to_shorts` if that is faster all the same: it is not if
     one of two units multiplies and both add, as on Cortex-A72, by LLVM's model of it.
@@ -244,9 +230,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
     value = _short(narrowing) if short else _whole(narrowing)
     if narrowing.within:
         return value.astype(narrowing.dtype)
-    types = ["int16"] if str(value.ty.dtype) == "int32" else []
-    types += [narrowing.dtype] if lanes >= _HALF_A_VECTOR else []
-    for each in types:
+    for each in ([] if short else ["int16"]) + ([narrowing.dtype] if lanes >= _HALF_A_VECTOR else []):
         value = _within(value, *limits_of(each)).astype(each)
     return _within(value, *narrowing.bounds).astype(narrowing.dtype)
 
@@ -254,9 +238,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
 def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
     """Apply bounds first: LLVM finds no saturating narrowing on 32-bit ARM."""
     whole = _short(narrowing) if narrowing.short else _whole(narrowing)
-    if not narrowing.within:
-        whole = _within(whole, *narrowing.bounds)
-    return whole.astype(narrowing.dtype)
+    return (whole if narrowing.within else _within(whole, *narrowing.bounds)).astype(narrowing.dtype)
 
 
 def _whole(narrowing: _Narrowing) -> Any:
@@ -266,14 +248,11 @@ def _whole(narrowing: _Narrowing) -> Any:
 
 
 def _short(narrowing: _Narrowing) -> Any:
-    """The lowest 16 bits of the sum, for two vectors by one instruction, `uzp1`.
-
-    An even zero point is added with it: halves are rounded to even all the same.
-    """
+    """The lowest 16 bits of the sum, for two vectors by `uzp1`; an even zero point leaves halves rounded to even."""
     moved = narrowing.zero_point
-    early = moved if moved % 2 == 0 else 0
-    value = _rounded_bits(narrowing, CONVERTER + early).astype("int16")
-    return value if early == moved else value + tirx.const(moved, "int16")
+    if moved % 2 == 0:
+        return _rounded_bits(narrowing, CONVERTER + moved).astype("int16")
+    return _rounded_bits(narrowing, CONVERTER).astype("int16") + tirx.const(moved, "int16")
 
 
 def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
@@ -305,6 +284,5 @@ def _converted(expression: Any, *, whole: bool = False) -> Any:
 
 def _is_sum(value: Any) -> bool:
     """Whether it is one of a depthwise convolution's sums."""
-    return (
-        isinstance(value, TensorLoad) and str(value.ty.dtype) == "float32" and value.source.name.startswith(DEPTHWISE)
-    )
+    is_float = isinstance(value, TensorLoad) and str(value.ty.dtype) == "float32"
+    return is_float and value.source.name.startswith(DEPTHWISE)

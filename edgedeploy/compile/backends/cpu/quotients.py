@@ -57,10 +57,10 @@ _PRODUCT = _registered("tirx.edgedeploy_times_reciprocal")
 
 
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
-    """The reciprocal whose products round to the same whole numbers as quotients do; None if its products would not.
+    """The reciprocal whose products round to the same whole numbers, within bounds, as quotients do; None if none does.
 
-    Quotient and product grow with the numerator. So they round alike everywhere if they do next to each value halfway
-    between two whole numbers. `low` and `high` are whole numbers, the bounds of the results.
+    Quotient and product grow with the numerator: they round alike everywhere if they do next to each value halfway
+    between two whole numbers.
     """
     divisor = float(np.float32(divisor))
     if not _LEAST < divisor < _MOST:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any
 
 from tvm import tirx
@@ -49,10 +48,7 @@ def _registered(
     adds: bool = True,
     strided: bool = False,
 ) -> str:
-    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name.
-
-    If it is `strided`, the instructions read parts of larger buffers.
-    """
+    """Register an intrinsic: `plain` loops, and the instructions that replace them, on parts of `strided` buffers."""
     parts = [replace(each, strided=strided) for each in read]
     functions = _function(read, result, plain, adds=adds), _function(parts, result, written, adds=adds)
     TensorIntrin.register(name, *functions, override=True)  # another thread may have registered it
@@ -82,7 +78,7 @@ def joining_intrinsic(step: Step) -> str:
 
 def added_parts(step: Step, part: Callable[[int], Any]) -> Any:
     """The sum over the parts of a sum, as the intrinsic that adds them expects it."""
-    return functools.reduce(operator.add, map(part, range(step.parts)))
+    return reduce(operator.add, map(part, range(step.parts)))
 
 
 @cache
@@ -212,10 +208,8 @@ def _dot_product(step: Step, values: Any, weights: Any, sums: Any) -> None:
     _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
 
 
-# LLVM's name of `sdot`.
+# LLVM's names of `sdot`, and of `vpmaddwd` by the number of sums.
 _SDOT = "aarch64.neon.sdot.v4i32.v16i8"
-
-# LLVM's names of `vpmaddwd`, by the number of sums.
 _PMADDWD = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
 
 
@@ -251,19 +245,20 @@ def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
 def _by_pairs(step: Step, data: Any, weights: Any, sums: Any) -> None:
     """`smull` and `smlal2`: eight sums of two products of int8, which fit int16 unless all four are -128; their pairs.
 
-    Two input channels of a pixel are repeated for the weights of four output channels, and two more. Of casts LLVM
-    would move these away from the products, which would be of 16 bits then.
+    Two input channels of a pixel are repeated for four output channels, and two more. LLVM would move casts away from
+    the products, which would be of 16 bits then.
     """
     multiply, add_pairs, repeated = _BY_PAIRS[step.instruction]
     found = _load(sums, [0], 4)
     for group in range(0, step.groups, 2):
-        factors = _load(weights, [group, 0, 0], 16)
-        low, high = (
-            _call("int16x8", multiply, channels, half(factors, dtype="int8x8"))
-            for channels, half in zip(repeated(step, data, group), (T.vectorlow, T.vectorhigh), strict=True)
-        )
+        halves = zip(repeated(step, data, group), _halves(_load(weights, [group, 0, 0], 16)), strict=True)
+        low, high = (_call("int16x8", multiply, *factors) for factors in halves)
         found = add_pairs(found, low + high)
     _store(sums, [0], found)
+
+
+def _halves(vector: Any) -> list[Any]:
+    return [half(vector, dtype="int8x8") for half in (T.vectorlow, T.vectorhigh)]
 
 
 def _by_rows(step: Step, data: Any, weights: Any, sums: Any) -> None:
@@ -271,11 +266,8 @@ def _by_rows(step: Step, data: Any, weights: Any, sums: Any) -> None:
     multiply, add_pairs, _ = _BY_PAIRS[step.instruction]
     values = _load(data, [0], step.depth)
     for channel in range(step.channels):
-        factors = values, _load(weights, [channel, 0], step.depth)
-        low, high = (
-            _call("int16x8", multiply, *(half(each, dtype="int8x8") for each in factors))
-            for half in (T.vectorlow, T.vectorhigh)
-        )
+        halves = zip(_halves(values), _halves(_load(weights, [channel, 0], step.depth)), strict=True)
+        low, high = (_call("int16x8", multiply, *factors) for factors in halves)
         _store(sums, [channel, 0], add_pairs(_load(sums, [channel, 0], step.parts), low + high))
 
 
@@ -285,8 +277,7 @@ def _shuffled(step: Step, data: Any, group: int) -> list[Any]:
     if step.reads_words:
         values = tirx.Broadcast(tirx.reinterpret("int32", values), 4)
     pairs = tirx.Shuffle([tirx.reinterpret("int16x8", values)], [group] * 4 + [group + 1] * 4)
-    both = tirx.reinterpret("int8x16", pairs)
-    return [half(both, dtype="int8x8") for half in (T.vectorlow, T.vectorhigh)]
+    return _halves(tirx.reinterpret("int8x16", pairs))
 
 
 def _loaded(step: Step, data: Any, group: int) -> list[Any]:
@@ -301,27 +292,18 @@ def _loaded(step: Step, data: Any, group: int) -> list[Any]:
 
 
 def _sadalp(sums: Any, products: Any) -> Any:
-    """LLVM turns this into `sadalp`: with `smull` and `smlal2`, 16 products in three instructions.
-
-    Without the fence, which is not an instruction, it would add the terms of a sum to each other first, and run out of
-    registers.
-    """
+    """LLVM makes `sadalp` of this; without the fence it would add a sum's terms first, and run out of registers."""
     fenced = _call("float32x4", "arithmetic.fence", tirx.reinterpret("float32x4", sums))
     added = _call("int32x4", "aarch64.neon.saddlp.v4i32.v8i16", products)
     return tirx.reinterpret("int32x4", fenced) + added
 
 
-def _vpadal(sums: Any, products: Any) -> Any:
-    """The same in 32-bit code: `vmull.s8`, `vmlal.s8`, `vpadal.s16`."""
-    return _call("int32x4", "arm.neon.vpadals.v4i32.v8i16", sums, products)
-
-
-# LLVM's name of the multiplication, and the functions that add up pairs and repeat input channels.
-_BY_PAIRS = {
+# LLVM's name of the multiplication, and the functions that add up pairs, in 32-bit code by `vpadal.s16`, and repeat
+# input channels.
+_BY_PAIRS: dict[str, tuple[str, Callable[..., Any], Callable[..., list[Any]]]] = {
     "smull": ("aarch64.neon.smull.v8i16", _sadalp, _shuffled),
-    "vmull.s8": ("arm.neon.vmulls.v8i16", _vpadal, _loaded),
+    "vmull.s8": ("arm.neon.vmulls.v8i16", partial(_call, "int32x4", "arm.neon.vpadals.v4i32.v8i16"), _loaded),
 }
-
 
 # From a step and the buffers of its data, weights and sums, to the stores of its instructions.
 _MULTIPLY_ADDS: dict[str, Callable[[Step, Any, Any, Any], None]] = {
