@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends.cpu import CpuBackend
 from edgedeploy.compile.configuration import Configuration
@@ -32,8 +34,6 @@ def known_configuration(recorded: object) -> Configuration | None:
     """The configuration that was recorded as plain data; None if this version does not know its form or fields."""
     for form in forms():
         if isinstance(recorded, dict) and recorded.get("form") == form.model_fields["form"].default:
-            try:
+            with suppress(ValueError):
                 return form.model_validate(recorded)
-            except ValueError:
-                return None
     return None

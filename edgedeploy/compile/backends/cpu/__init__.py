@@ -9,8 +9,9 @@ import numpy as np
 import tvm
 from typing_extensions import override
 
+from edgedeploy.compile import layers
 from edgedeploy.compile.backend import Backend, Generated
-from edgedeploy.compile.backends.cpu import codegen
+from edgedeploy.compile.backends.cpu import codegen, steps
 from edgedeploy.compile.backends.cpu.columns import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
@@ -18,34 +19,18 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import (
-    activation_type,
-    cpu_features,
-    fuses,
-    has_half,
-    weight_type,
-    word_steps,
-)
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.ir.types import LayerTypes, lanes_for
-from edgedeploy.compile.layers import (
-    AnyAnchorOp,
-    BatchMatmul,
-    Convolution,
-    Dense,
-    DepthwiseConvolution,
-    FirstConvolution,
-)
 from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 
 _STRATEGIES: dict[type, type[Strategy[Any]]] = {
-    Convolution: ConvolutionStrategy,
-    FirstConvolution: ConvolutionStrategy,
-    DepthwiseConvolution: DepthwiseStrategy,
-    Dense: DenseStrategy,
-    BatchMatmul: BatchMatmulStrategy,
+    layers.Convolution: ConvolutionStrategy,
+    layers.FirstConvolution: ConvolutionStrategy,
+    layers.DepthwiseConvolution: DepthwiseStrategy,
+    layers.Dense: DenseStrategy,
+    layers.BatchMatmul: BatchMatmulStrategy,
 }
 
 
@@ -56,7 +41,7 @@ class CpuBackend(Backend):
     templates = TEMPLATES
 
     @override
-    def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
+    def strategy(self, layer: layers.AnyAnchorOp) -> Strategy[Any]:
         kinds = IntegerStrategy, ColumnStrategy, PairStrategy
         integers = next((found for kind in kinds if (found := kind.of(layer, self.board))), None)
         usual = integers or _STRATEGIES[type(layer)](layer, self.board)
@@ -71,21 +56,21 @@ class CpuBackend(Backend):
     @property
     def has_half(self) -> bool:
         """Whether it has instructions for arithmetic in half precision."""
-        return has_half(self.board)
+        return steps.has_half(self.board)
 
     @property
     def fuses(self) -> bool:
         """Whether it rounds a product and a sum once, in one instruction."""
-        return fuses(cpu_features(self.board))
+        return steps.fuses(steps.cpu_features(self.board))
 
     @property
     def activation_type(self) -> str:
         """The type in which quantised feature maps are stored: `uint8` or `int8`."""
-        return activation_type(self.board)
+        return steps.activation_type(self.board)
 
     def weight_type(self, weights: np.ndarray) -> str:
         """The type in which quantised weights less their zero point are stored: `int8`, or the next that holds them."""
-        return weight_type(weights, self.board)
+        return steps.weight_type(weights, self.board)
 
     @property
     def adds_to_convert(self) -> bool:
@@ -99,7 +84,7 @@ class CpuBackend(Backend):
     def filters_in_float(self) -> bool:
         """Whether sums of single channels' bytes may be floats: on x86 without dot products of bytes."""
         types = LayerTypes(self.activation_type, "int8", "int32", "int32")
-        return self.board.is_x86 and not word_steps(types, self.board)
+        return self.board.is_x86 and not steps.word_steps(types, self.board)
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:

@@ -1,8 +1,4 @@
-"""Scheduled functions to object files, on all cores.
-
-LLVM takes most of a build's time, and TVM runs it on one core. Here the functions are divided among several LLVM
-modules, which are generated in parallel and linked into one library.
-"""
+"""Scheduled functions to object files, on all cores: LLVM, which TVM runs on one, takes most of a build's time."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from edgedeploy.compile.backends.cpu.steps import features_of
 from edgedeploy.compile.ir.elementary import use_vector_arithmetic
 from edgedeploy.target.triples import Architecture, architecture_of
 
-# The same on every machine: the library's bytes must not depend on who builds it.
+# LLVM modules. The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
 # Cores for which LLVM has only an old model, and the core whose model schedules code for them. Cortex-A55 works in
@@ -33,8 +29,8 @@ _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 # Features that are not instructions.
 _TUNING = {"a55", "fuse-address"}
 
-# Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
-# put before each of them are three quarters of the code and half of the time to write it.
+# Functions are called by the network's own code with tensors of fixed shapes; TVM's checks before each of them would be
+# three quarters of the code and half of the time to write it.
 # Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
 # Common subexpressions are LLVM's business: TVM's own pass fails on the copies of a prefetch in an unrolled loop.
 _CONFIGURATION = {
@@ -51,18 +47,15 @@ def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -
     """Generate the machine code of scheduled functions, as object files in a folder, which TVM reads into memory."""
     use_vector_arithmetic()
     ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
-    parts = [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
 
-    def generated(part: tuple[int, tvm.IRModule]) -> tuple[Any, Any]:
-        index, functions = part
-        path = folder / f"part{index}.o"
-        library = write_object(functions, target, path)
-        names = [variable.name_hint for variable in functions.get_global_vars()]
-        return tvm.runtime.load_static_library(str(path), names), library
+    def generated(part: int) -> tuple[Any, Any]:
+        taken, path = dict(ordered[part::PARTS]), folder / f"part{part}.o"
+        library = write_object(tvm.IRModule(taken), target, path)
+        return tvm.runtime.load_static_library(str(path), [variable.name_hint for variable in taken]), library
 
     names = ", ".join(variable.name_hint for variable, _ in ordered)
     with doing(f"the code of {names}"), ThreadPoolExecutor() as pool:
-        pairs = list(pool.map(generated, enumerate(parts)))
+        pairs = list(pool.map(generated, range(min(PARTS, len(ordered)))))
     return Generated([pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
 
@@ -71,14 +64,12 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     use_vector_arithmetic()
     architecture = architecture_of(str(target.attrs["mtriple"]))
     features = features_of(target)
-    functions = tvm.IRModule(
-        {
-            variable: _keep_nan(narrow_by_instructions(each, architecture, features), architecture)
-            for variable, each in functions.functions.items()
-        }
-    )
+    written = {
+        variable: _keep_nan(narrow_by_instructions(each, architecture, features), architecture)
+        for variable, each in functions.functions.items()
+    }
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=_PIPELINE)
+        library = tvm.tirx.build(tvm.IRModule(written), target=scheduled_as(target), pipeline=_PIPELINE)
     write_module(library, path)
     return library
 
@@ -136,8 +127,8 @@ compilation_pipeline.PIPELINE_MAP[_PIPELINE] = _pipeline
 def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
     """Keep the sums of register tiles on the stack, which LLVM turns into registers.
 
-    TVM takes memory for them from a pool, by a call in each task. LLVM can keep that in registers over a loop only if
-    nothing in the loop may touch the same memory, and it assumes that a prefetch may.
+    TVM takes memory for them from a pool, which LLVM keeps in registers over a loop only if nothing in it may touch the
+    same memory, and it assumes that a prefetch may.
     """
 
     def staying(statement: Any) -> Any:

@@ -59,11 +59,8 @@ class OpenCLBackend(Backend):
     @override
     def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
         """Write the code that runs on the CPU, with the kernels in it."""
-
-        def leave(_output: str, _objects: list[str], **_: Any) -> None:
-            """In place of a linker: leave the object files as they are."""
-
         _use_functions_of_opencl()
         with tvm.transform.PassContext(opt_level=3):
             library = tvm.tirx.build(functions, target=tvm.target.Target(self.board.target()))
-        library.export_library("", fcompile=leave, workspace_dir=str(folder))
+        # In place of a linker: leave the object files as they are.
+        library.export_library("", fcompile=lambda *_, **_options: None, workspace_dir=str(folder))
