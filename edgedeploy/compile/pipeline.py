@@ -23,7 +23,6 @@ from edgedeploy.compile.ir.expressions import call_counts
 from edgedeploy.compile.output.codegen import Code, generate
 from edgedeploy.compile.output.entries import joined, renamed
 from edgedeploy.compile.output.packing import (
-    all_when_built,
     constant_parameters,
     lifted,
     replace_functions,
@@ -191,7 +190,7 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
         scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
-    transform = partial(transform_of, backend=backend) if at_load else all_when_built
+    transform = partial(transform_of, backend=backend) if at_load else None
     module = replace_functions(optimised.module, scheduled, transform)
     if board.accelerator:
         module = with_copies(module, on_cpu.keys(), board)

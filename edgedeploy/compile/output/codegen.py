@@ -24,22 +24,13 @@ from edgedeploy.package.manifest import Memory
 from edgedeploy.target.board import Board
 from edgedeploy.target.toolchain import link_shared
 
-_Functions = dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]
-
-# The room for objects of a network's functions, in bytes. TVM writes them, by LLVM, which ends the process if a disk is
-# full.
+# The room for objects of a network's functions, in bytes: LLVM, which writes them, ends the process if a disk is full.
 _ROOM = 16 << 20
 
 
 @dataclass(frozen=True)
 class Code:
-    """Machine code of a network.
-
-    Attributes:
-        executable: a `relax.VMExecutable` over object files; it must be linked before it runs.
-        libraries: the LLVM modules that the object files were written from.
-        memory: how much of it a run takes.
-    """
+    """Machine code of a network: a `relax.VMExecutable` over object files, and the LLVM modules behind them."""
 
     executable: Any
     libraries: list[Any]
@@ -51,12 +42,9 @@ class Code:
 
 
 def generate(module: tvm.IRModule, host: Backend, device: Backend, on_device: Set[str] = frozenset()) -> Code:
-    """Machine code of a module whose functions are scheduled.
+    """Machine code of a module whose functions are scheduled: those named in `on_device` for it, others for the CPU.
 
-    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, without the steps that fuse
-    scheduled functions once more.
-
-    `on_device` are the names of the functions that run on the device; the others run on the CPU, `host`.
+    The steps are those of `tvm.relax.build` of the pinned TVM, without those that fuse scheduled functions once more.
     """
     cpu, target = tvm.target.Target(host.board.cpu_target()), tvm.target.Target(host.board.target())
     module, builder, functions, constants = _lowered(module, cpu)
@@ -74,7 +62,7 @@ def generate(module: tvm.IRModule, host: Backend, device: Backend, on_device: Se
 
 def _lowered(
     module: tvm.IRModule, target: tvm.target.Target
-) -> tuple[tvm.IRModule, relax.ExecBuilder, _Functions, dict[str, Any]]:
+) -> tuple[tvm.IRModule, relax.ExecBuilder, dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc], dict[str, Any]]:
     """A module lowered for the virtual machine; its instructions, its functions, and its constants by name."""
     plan, *finalize = cpu_pipeline.finalize_passes(target)
     dispatch, lower = cpu_pipeline.library_dispatch_passes(target), cpu_pipeline.dataflow_lower_passes(target)

@@ -56,10 +56,7 @@ class _Joiner(Rewriter):
 
 
 def taking_frames(network: Network, preparation: Preparation) -> Network:
-    """A network whose only input is a frame: uint8, of the camera's shape, under the name of the image input.
-
-    Its reference prepares frames by OpenCV and numpy, and runs the network's own on the result.
-    """
+    """A network whose only input is a frame of uint8, which its reference prepares by OpenCV and numpy."""
 
     def of_frames(reference: Reference) -> Reference:
         def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

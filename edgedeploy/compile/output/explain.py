@@ -24,15 +24,14 @@ from edgedeploy.package.members import FunctionWork
 # Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
 FEW_STORES = 4_000
 
-_CONCURRENT = {ForKind.PARALLEL, ForKind.THREAD_BINDING}
+_CONCURRENT = ForKind.PARALLEL, ForKind.THREAD_BINDING
 
 
 def explain(network: Lowered) -> dict[str, Any]:
     """A report that can be written as JSON.
 
-    Its fields are `functions` and `transposes`, the results of the functions of these names; `removed`: for each layer
-    that lost channels its name, and how many there were `before` and `after`; and `slow_operators`: by name, those of
-    the network that are slow or may be, and why.
+    Besides the results of the functions of these names, it has `removed`: for each layer that lost channels its name,
+    and how many there were `before` and `after`; and `slow_operators`: those that are slow or may be, and why.
     """
     return {
         "functions": functions(network),
@@ -43,35 +42,22 @@ def explain(network: Lowered) -> dict[str, Any]:
 
 
 def functions(network: Lowered) -> list[dict[str, Any]]:
-    """One record for each function, most work first.
-
-    The fields are `function`, `calls` (in one inference), `template`, `type` (of the tensor that it reads first, a
-    layer's data: uint8 or int8 if it computes in integers), `tuned` (by measurements), `exact` (a faster form was
-    passed over for its rounding errors), `tile` (with the inner step that multiplies, and its products per cycle),
-    `reason` (why integers are summed up in float), `parallel`, `mflop`: millions of arithmetic operations in all
-    calls together, and `fallback`: whether one thread computes more than `FEW_STORES` of its values one after the
-    other, without vectors. `cpu` is why a function runs on the CPU although the board has a device; None for all
-    others. A template is None for functions of TVM's own form: those that no template takes, and reshapes, which cost
-    nothing (`free`).
-    """
+    """One record for each function, most work first, with fields of `Scheduled` and others."""
     records = []
     for name, count in call_counts(network.module).items():
         entry = network.functions.get(name) or Scheduled(network.module[name], "", None, None, 0, False)
         records.append(
             {
                 "function": name.removesuffix("_scheduled"),
-                "calls": count,
-                "template": entry.template or None,
-                "type": str(entry.function.params[0].ty.dtype),
-                "tuned": entry.tuned,
-                "exact": entry.exact,
-                "tile": entry.tile,
-                "reason": entry.reason,
-                "parallel": entry.parallel,
+                "calls": count,  # in one inference
+                "template": entry.template or None,  # None if no template takes it, and for reshapes
+                "type": str(entry.function.params[0].ty.dtype),  # of a layer's data: of bytes if it adds integers
+                **{field: getattr(entry, field) for field in ("tuned", "exact", "tile", "reason", "parallel")},
+                # Whether one thread computes many of its values one after the other, without vectors.
                 "fallback": bool(entry.template) and stores_of(entry.function).serial_scalar > FEW_STORES,
-                "cpu": network.on_cpu.get(name),
-                "free": _is_free(network, name),
-                "mflop": round(entry.operations * count / 1e6, 3),
+                "cpu": network.on_cpu.get(name),  # why it runs on the CPU although the board has a device
+                "free": _is_free(network, name),  # whether it is a reshape, which costs nothing
+                "mflop": round(entry.operations * count / 1e6, 3),  # of all calls together
             }
         )
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))
@@ -86,7 +72,7 @@ def gigaflops(network: Lowered) -> float:
 def transposes(network: Lowered) -> dict[str, int]:
     """How many calls of one inference only, or also, transpose.
 
-    Transposes at the `edges` read an input of the network or write an output, maybe through free reshapes; layouts that
+    Those at the `edges` read an input of the network or write an output, maybe through free reshapes; layouts that
     differ from a user's NCHW cost them. The others are `inside`.
     """
     calls = list(calls_of(network.module["main"]))
@@ -112,17 +98,10 @@ def _is_free(network: Lowered, name: str) -> bool:
 def _returned(network: Lowered) -> set[Any]:
     """The variables whose values are the network's outputs."""
     main = network.module["main"]
-    bindings = {binding.var: binding.value for binding in bindings_of(main)}
-    found, pending = set(), [main.body.body]
-    while pending:
-        expression = pending.pop()
-        if isinstance(expression, relax.Tuple):
-            pending.extend(expression.fields)
-            continue
-        found.add(expression)
-        value = bindings.get(expression)
-        if isinstance(value, relax.Var | relax.Tuple):
-            pending.append(value)
+    found = set(relax.analysis.free_vars(main.body.body))
+    for binding in reversed(bindings_of(main)):
+        if binding.var in found and isinstance(binding.value, relax.Var | relax.Tuple):
+            found.update(relax.analysis.free_vars(binding.value))
     return found
 
 
@@ -153,19 +132,11 @@ def work_of(network: Lowered, entries: int = 1) -> list[FunctionWork]:
 
 @dataclass(frozen=True)
 class Stores:
-    """How many values one call of a function stores, sorted by the loops around the store.
-
-    A sum stores once for each of its terms.
-
-    Attributes:
-        total: all of them.
-        scalar: those stored one by one, outside of vectorised loops.
-        serial_scalar: those of `scalar` that one thread stores; work-items of a device are several.
-    """
+    """How many values one call of a function stores; a sum stores once for each of its terms."""
 
     total: int
-    scalar: int
-    serial_scalar: int
+    scalar: int  # one by one, outside of vectorised loops
+    serial_scalar: int  # by one thread, too; work-items of a device are several
 
 
 def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
@@ -178,17 +149,14 @@ def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
         visitor.default_visit(loop)
         around.pop()
 
-    def note(store: tvm.tirx.BufferStore, visitor: Any) -> None:
-        found.append([*around])
-
-    structural_visit(function.body, [(tvm.tirx.For, in_loop), (tvm.tirx.BufferStore, note)])
+    at_store = tvm.tirx.BufferStore, lambda store, visitor: found.append([*around])
+    structural_visit(function.body, [(tvm.tirx.For, in_loop), at_store])
     counted = [(math.prod(_lengths(loops)), {loop.kind for loop in loops}) for loops in found]
-    scalar = [(count, kinds) for count, kinds in counted if ForKind.VECTORIZED not in kinds]
-    return Stores(
-        total=sum(count for count, _ in counted),
-        scalar=sum(count for count, _ in scalar),
-        serial_scalar=sum(count for count, kinds in scalar if not kinds & _CONCURRENT),
-    )
+
+    def outside(*kinds: ForKind) -> int:
+        return sum(count for count, loops in counted if loops.isdisjoint(kinds))
+
+    return Stores(outside(), outside(ForKind.VECTORIZED), outside(ForKind.VECTORIZED, *_CONCURRENT))
 
 
 def _lengths(loops: Iterable[tvm.tirx.For]) -> Iterator[int]:

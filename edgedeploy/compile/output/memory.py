@@ -30,13 +30,9 @@ _STORAGE, _TENSOR = "relax.memory.alloc_storage", "relax.memory.alloc_tensor"
 
 
 def planned_memory(module: tvm.IRModule, code: Iterable[str]) -> Memory:
-    """Read the memory plan of a network.
+    """Read the memory plan of a network, after `StaticPlanBlockMemory`, and LLVM's text form of its functions.
 
-    Args:
-        module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine. Each of its entries keeps
-            its own memory between functions; constants that several share are there once. Results of `TRANSFORM` are
-            weights.
-        code: LLVM's text form of its functions.
+    Each entry keeps its own memory; constants that several share are there once. Results of `TRANSFORM` are weights.
     """
     functions = {name.name_hint: each for name, each in module.functions_items() if isinstance(each, relax.Function)}
     transform = functions.pop(TRANSFORM, None)
@@ -74,21 +70,13 @@ def _scratch_bytes(code: Iterable[str]) -> int:
 
 @dataclass
 class _Storage:
-    """A piece of memory.
+    """A piece of memory for tensors of one type."""
 
-    Attributes:
-        place: the number of the binding that allocates it.
-        size: in bytes.
-        like: the device and scope, which pieces must share to become one.
-        dtype: of its tensors.
-        used: the first and the last binding that uses each of its tensors.
-    """
-
-    place: int
-    size: int
-    like: tuple[str, ...]
+    place: int  # the number of the binding that allocates it
+    size: int  # in bytes
+    like: tuple[str, ...]  # device and scope, which pieces must share to become one
     dtype: str
-    used: list[tuple[int, int]] = field(default_factory=list)
+    used: list[tuple[int, int]] = field(default_factory=list)  # the first and last binding that uses each tensor
 
     def takes(self, other: _Storage) -> bool:
         """Whether the tensors of another one have room in it, none of them while one of its own is used."""
@@ -97,10 +85,7 @@ class _Storage:
 
 
 def share_storages(module: tvm.IRModule) -> tvm.IRModule:
-    """Put tensors of one type where tensors of another type were, if memory was planned and nothing branches.
-
-    Networks of one type stay as they were.
-    """
+    """Put tensors of one type where tensors of another type were, if memory was planned and nothing branches."""
     for variable, function in list(module.functions_items()):
         if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
             module.update_func(variable, _sharing(function))

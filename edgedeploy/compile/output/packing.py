@@ -58,10 +58,6 @@ def scheduled_name(name: str) -> str:
     return f"{name}_scheduled"
 
 
-def all_when_built(packing: Packing, weights: np.ndarray) -> None:
-    """The `TransformOf` that packs all weights when a network is built."""
-
-
 def transform_of(packing: Packing, weights: np.ndarray, backend: Backend) -> tvm.tirx.PrimFunc | None:
     """The function that packs weights when a network is loaded; None if they do not grow, or too little."""
     if packing.form is None:
@@ -76,14 +72,14 @@ def transform_of(packing: Packing, weights: np.ndarray, backend: Backend) -> tvm
 
 
 def replace_functions(
-    module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf = all_when_built
+    module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None = None
 ) -> tvm.IRModule:
-    """Call the scheduled functions instead of the original ones of the same name; the others stay."""
+    """Call the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
     return rewritten(_Replacer, module, scheduled, transform)
 
 
 class _Replacer(Rewriter):
-    def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf) -> None:
+    def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None) -> None:
         super().__init__(module)
         self._scheduled, self._transform = scheduled, transform
         self._added: dict[str, relax.GlobalVar] = {}
@@ -97,15 +93,14 @@ class _Replacer(Rewriter):
             # A new global: `update_func` would keep the old function's type.
             self._added[name] = self.builder_.add_func(replacement.function, scheduled_name(name))
         arguments = list(call.args[1].fields)
-        packing = replacement.packing
-        if packing is not None:
+        if packing := replacement.packing:
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
             arguments[packing.parameter] = self._packed(packing, value)
         return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))
 
     def _packed(self, packing: Packing, value: np.ndarray) -> relax.Expr:
-        transform = self._transform(packing, value)
+        transform = self._transform(packing, value) if self._transform else None
         if transform is None:
             return constant(packing.pack(value))
         result = transform.params[-1].ty
@@ -115,10 +110,7 @@ class _Replacer(Rewriter):
 
 
 class Lifted(NamedTuple):
-    """A module, and the arguments of its function `TRANSFORM`, in order.
-
-    Its entries take the results of that function after their inputs. Without transforms, the module is as it was.
-    """
+    """A module whose entries take the results of its function `TRANSFORM` after their inputs, and its arguments."""
 
     module: tvm.IRModule
     weights: list[np.ndarray]

@@ -38,13 +38,11 @@ _COPY = "runtime.TVMTensorCopyFromTo"
 
 
 def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], little_work: int) -> dict[str, str]:
-    """The functions that run on the CPU, and why.
+    """The functions that run on the CPU, and why; `scheduled` are those with a template on the device.
 
-    Functions without a template must. Functions with little work do if nothing on the device reads their results, as
-    the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is launched.
-
-    `scheduled` are the functions with a template, as they are on the device. The CPU does `little_work` arithmetic
-    operations before the device would begin.
+    Others must. Functions of `little_work`, arithmetic operations that the CPU does before the device would begin, do
+    if nothing on the device reads their results, as the softmax at the end of a classifier: their results are copied
+    instead of their inputs, and no kernel is launched.
     """
     main = module["main"]
     missing = {function_name(call) for _, call in calls_of(main)} - set(scheduled)
