@@ -22,7 +22,7 @@ from errors import ending_with_errors
 
 from edgedeploy.base.progress import Progress
 from edgedeploy.benchmarking.engines.engine import Task
-from edgedeploy.benchmarking.wheels import site
+from edgedeploy.benchmarking.wheels import Target, site
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.predicting.peers import Key, PeerResult, PeerResults, record_engine
@@ -73,7 +73,7 @@ def recorded(
     key: Key, file: Path, inputs: dict[str, np.ndarray], board: Board, means: Means, progress: Progress
 ) -> PeerResult:
     """What ncnn executes for a network."""
-    wheel = site(key.engine, key.version, board.architecture, PYTHON, progress)
+    wheel = site(key.engine, key.version, Target(board.architecture, PYTHON), progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-published-") as place:
         (root := Path(place) / "root").mkdir()
         (own := Path(place) / "own").mkdir()

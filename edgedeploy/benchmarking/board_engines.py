@@ -115,7 +115,7 @@ class BoardEngines(Closing):
         if isinstance(python := self._python, str):
             raise CannotRunError(python)
         try:
-            return site(name, version, python.architecture, python.python, self._progress, glibc=python.glibc)
+            return site(name, version, python, self._progress)
         except DownloadError as error:
             wanted = f"{name} {version}" if version else name
             reason = f"no wheel of {wanted} for Python {python.python} on {python.architecture}: {error.cause}"

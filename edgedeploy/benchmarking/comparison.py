@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from edgedeploy.base.documents import first_fault
 from edgedeploy.base.text import count, significant
@@ -24,14 +24,8 @@ _LARGEST_FILE = 1 << 28
 _EXACT_PAIRS = 400
 
 
-# The network with its batch, the engine, its device, and the threads.
-_Key = tuple[str, str, str, int]
-
-
-class SavedRow(BaseModel):
+class SavedRow(BaseModel, frozen=True):
     """The compared fields of a row of `edgedeploy bench --json`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str
     engine: str
@@ -43,15 +37,13 @@ class SavedRow(BaseModel):
     turns_ms: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = []
 
     @property
-    def key(self) -> _Key:
-        """Rows of the same key are compared."""
+    def key(self) -> tuple[str, str, str, int]:
+        """The case, the engine, its device, and the threads: rows of the same key are compared."""
         return case_of(self.model, self.batch), self.engine, self.device, self.threads
 
 
-class Saved(BaseModel):
+class Saved(BaseModel, frozen=True):
     """The compared fields of a report of `edgedeploy bench --json`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     machine: dict[str, Any]
     rows: list[SavedRow]
@@ -64,8 +56,8 @@ class Change:
     Attributes:
         before_ms, after_ms: the medians.
         ratio: the second divided by the first; above 1, it became slower.
-        p: how often chance alone would give a difference of this size among the turns: by Mann and Whitney's two-sided
-            test of their medians, corrected for the number of changes as Holm does. None if a report has no turns.
+        p: how often chance alone would give a difference of this size among the turns, by `mann_whitney` of their
+            medians, corrected for the number of changes as Holm does. None if a report has no turns.
     """
 
     case: str
@@ -129,7 +121,7 @@ def compare_reports(before: Saved, after: Saved) -> Comparison:
     changes = []
     for key in both:
         first, second = old[key].median_ms, new[key].median_ms
-        changes.append(Change(key[0], key[1], first, second, second / first, p[key]))
+        changes.append(Change(*key[:2], first, second, second / first, p[key]))
     gone, added = (
         [f"{case}, {engine}, {count(threads, 'thread')}" for case, engine, _, threads in keys]
         for keys in ([key for key in old if key not in new], [key for key in new if key not in old])

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -79,21 +80,13 @@ class Measurement:
         self, network: Candidate, players: Mapping[Engine, Player], reference: Mapping[str, np.ndarray], threads: int
     ) -> list[Row]:
         """Let all players take turns on one network, and make their rows; `reference` has the expected outputs."""
-        engines, by_name = {each.name: each for each in players}, {each.name: players[each] for each in players}
-        with self.progress.steps(
-            f"measure {network.case}", min(self.rounds, self.runs or self.rounds) * len(players)
-        ) as done:
-            turns = take_turns(
-                by_name,
-                self.rounds,
-                lambda name, error: self.leave_out(network, engines[name], error),
-                runs=self.runs,
-                done=done,
-            )
-        ours = timing(turns[OURS.name]).total.median_ms
+        number = min(self.rounds, self.runs or self.rounds) * len(players)
+        with self.progress.steps(f"measure {network.case}", number) as done:
+            turns = take_turns(players, self.rounds, partial(self.leave_out, network), runs=self.runs, done=done)
+        ours = timing(turns[OURS]).total.median_ms
         rows = []
-        for name, own in turns.items():
-            engine, player, package = engines[name], by_name[name], network.package_of(engines[name])
+        for engine, own in turns.items():
+            player, package = players[engine], network.package_of(engine)
             try:
                 # Of the last timed inference: this finds an engine that spoils its inputs on the way.
                 outputs = player.outputs()
@@ -108,20 +101,18 @@ class Measurement:
             times = timing(own)
             busy = median(turn.processors or 0.0 for turn in own)
             if busy > threads + _EXTRA_PROCESSORS:
-                self.progress.note(
-                    f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads requested"
-                )
+                busily = f"kept {busy:.1f} processors busy on {network.case}, with {threads} threads requested"
+                self.progress.note(f"{engine.name} {busily}")
             rows.append(
                 Row(
                     network.name,
-                    name,
+                    engine.name,
                     engine.version(),
                     player.device,
                     threads,
                     times,
                     ours / times.total.median_ms,
-                    difference.relative,
-                    difference.absolute,
+                    *difference,
                     same_top1(outputs, reference),
                     network.batch,
                     costs,

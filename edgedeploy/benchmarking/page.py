@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedeploy.base.files import replacing
-from edgedeploy.base.text import count, json_text, printable, significant
+from edgedeploy.base.text import count, json_text, significant
 from edgedeploy.benchmarking.report import BEST, Report, Row, notes
 from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
-from edgedeploy.report.charts import chart
+from edgedeploy.report.charts import chart, short
 from edgedeploy.report.page import html, render
 
 # Colours that most people can tell apart, in the order of the engines; ours is the first.
@@ -105,7 +105,7 @@ def medians(report: Report) -> str | None:
                     label=engine if row is found[0][1] else None,
                 )
                 made.tell(bar, "bar", [f"{engine} on {row.case}: {_median(row)}"])
-        made.axes.set_xticks(range(len(cases)), [_short(case) for case in cases], rotation=25, ha="right")
+        made.axes.set_xticks(range(len(cases)), [short(case, _LONGEST_NAME) for case in cases], rotation=25, ha="right")
     return made.svg
 
 
@@ -119,23 +119,14 @@ def compile_and_run(report: Report) -> str | None:
         made.axes.set(xlabel="compiling, s", ylabel="running, ms")
         made.axes.set_xlim(left=0, right=1.1 * max(row.costs.compile_s or 0.0 for row in rows))
         for place, engine in enumerate(report.engines):
-            own = [row for row in rows if row.engine == engine]
+            own = [(row.costs.compile_s or 0.0, row) for row in rows if row.engine == engine]
             if own:
-                [marks] = made.axes.plot(
-                    [row.costs.compile_s or 0.0 for row in own],
-                    [row.median_ms for row in own],
-                    "o",
-                    color=COLOURS[place % len(COLOURS)],
-                    label=engine,
-                )
-                made.tell(
-                    marks,
-                    "engine",
-                    [
-                        f"{engine} on {row.case}: {significant(row.costs.compile_s or 0)} s, then {_median(row)}"
-                        for row in own
-                    ],
-                )
+                places = [seconds for seconds, _ in own], [row.median_ms for _, row in own]
+                [marks] = made.axes.plot(*places, "o", color=COLOURS[place % len(COLOURS)], label=engine)
+                texts = [
+                    f"{engine} on {row.case}: {significant(seconds)} s, then {_median(row)}" for seconds, row in own
+                ]
+                made.tell(marks, "engine", texts)
     return made.svg
 
 
@@ -144,7 +135,8 @@ def spreads(report: Report, case: str) -> str:
     rows = [row for row in report.rows if row.case == case]
     ends = [tuple(map(row.times.total.percentile, (5, 25, 50, 75, 95))) for row in rows]
     boxes = [
-        dict(zip(("whislo", "q1", "med", "q3", "whishi"), each, strict=True)) | {"label": _short(row.engine)}
+        dict(zip(("whislo", "q1", "med", "q3", "whishi"), each, strict=True))
+        | {"label": short(row.engine, _LONGEST_NAME)}
         for row, each in zip(rows, ends, strict=True)
     ]
     labels = [f"{row.engine}: {_median(row)} of {count(len(row.times.total.runs_ms), 'inference')}" for row in rows]
@@ -162,8 +154,3 @@ def spreads(report: Report, case: str) -> str:
 
 def _median(row: Row) -> str:
     return f"{significant(row.median_ms)} ms"
-
-
-def _short(name: str) -> str:
-    name = printable(name)
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -14,10 +14,6 @@ from edgedeploy.runtime.timing import Timing
 # The most functions of each engine in short tables.
 MOST_FUNCTIONS = 12
 
-# The first columns of the table of engines: the network and the engine.
-_TITLES = 2
-
-
 # Instead of names: all columns.
 ALL = "all"
 
@@ -34,9 +30,9 @@ class Column:
     value: Callable[[Row], float | None]
     text: Callable[[float], str] = significant
 
-    def cell(self, row: Row) -> str:
-        """The cell of a row."""
-        value = self.value(row)
+    def cell(self, row: Row | None) -> str:
+        """The cell of a row, if there is one."""
+        value = self.value(row) if row else None
         return "-" if value is None else self.text(value)
 
 
@@ -100,11 +96,10 @@ def time_table(report: Report) -> list[list[str]]:
     lines = [["model", f"{report.ours} ms", *(f"{engine} ms (ratio)" for engine in others), "ratio to the best"]]
     for case in report.cases:
         best = report.best(case)
-        own = report.row(case, report.ours)
-        cells = [_time(own)]
+        cells = [COLUMNS["median"].cell(report.row(case, report.ours))]
         for engine in others:
             row = report.row(case, engine)
-            cells.append(f"{_time(row)} ({row.ratio:.2f})" if row else "-")
+            cells.append(f"{significant(row.median_ms)} ({row.ratio:.2f})" if row else "-")
         lines.append([case, *cells, f"{best.ratio:.2f} ({best.engine})" if best else "-"])
     means = report.geometric_means()
     if len(report.cases) > 1 and means:
@@ -132,8 +127,7 @@ def difference_table(report: Report) -> list[list[str]]:
     engines = [engine for engine in report.engines if engine != report.reference]
     lines = [["model", *engines]]
     for case in report.cases:
-        rows = [report.row(case, engine) for engine in engines]
-        lines.append([case, *(f"{row.max_rel_diff:.1e}" if row else "-" for row in rows)])
+        lines.append([case, *(COLUMNS["difference"].cell(report.row(case, engine)) for engine in engines)])
     return lines
 
 
@@ -153,7 +147,7 @@ def tables(
             title += "; kernels: what the device's kernels took of it, summed"
         yield title, spread_table(report)
     engines = engine_table(report, columns, width)
-    if len(engines[0]) > _TITLES:
+    if len(engines[0]) > 2:  # more than the network and the engine
         yield "what engines need", engines
     differences = difference_table(report)
     if len(differences[0]) > 1:
@@ -181,10 +175,6 @@ def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
     if lines := notes(report):
         parts.append("\n".join(f"- {line}" for line in lines))
     return "\n\n".join(parts) + "\n"
-
-
-def _time(row: Row | None) -> str:
-    return significant(row.median_ms) if row else "-"
 
 
 def _spread(timing: Timing | None) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Profile
 from edgedeploy.runtime.timing import EndToEnd, Timing
+
+Key = TypeVar("Key")
 
 # A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
 _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
@@ -70,22 +72,20 @@ class Player(Protocol):
 
 
 def take_turns(
-    players: Mapping[str, Player],
+    players: Mapping[Key, Player],
     rounds: int,
-    failed: Callable[[str, CannotRunError], None],
+    failed: Callable[[Key, CannotRunError], None],
     *,
     runs: int | None = None,
     done: Callable[[], None] = lambda: None,
-) -> dict[str, list[Turn]]:
+) -> dict[Key, list[Turn]]:
     """Let every player have a turn, in order, `rounds` times over: A B C, A B C.
 
-    A player that fails is reported to `failed` and takes no further turns; its earlier ones do not count.
-
-    Args:
-        rounds: how many turns each has; fewer if there are fewer `runs`.
-        runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
+    A player that fails is reported to `failed` and takes no further turns; its earlier ones do not count. `runs` is how
+    many inferences of each are timed in all its turns: as many as fit into short turns if None; if there are fewer than
+    rounds, there are as many rounds.
     """
-    turns: dict[str, list[Turn]] = {name: [] for name in players}
+    turns: dict[Key, list[Turn]] = {name: [] for name in players}
     for count in [None] * rounds if runs is None else shares(runs, rounds):
         for name in list(turns):
             player = players[name]

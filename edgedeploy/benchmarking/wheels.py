@@ -78,16 +78,15 @@ def _pins() -> list[WheelFile]:
     return read_document(PINS, _Pins).wheels
 
 
-def site(
-    name: str, version: str | None, architecture: str, python: str, progress: Progress = SILENT, *, glibc: int = _GLIBC
-) -> Site:
-    """A distribution for a `Target`, downloaded by pip once; the pinned version if `version` is None."""
+def site(name: str, version: str | None, target: Target, progress: Progress = SILENT) -> Site:
+    """A distribution for a system, downloaded by pip once; the pinned version if `version` is None."""
     known = [each for each in _pins() if each.name.lower() == name.lower()]
-    wheel = Target(architecture, python, glibc).best(each for each in known if version in (None, each.version))
+    wheel = target.best(each for each in known if version in (None, each.version))
     if wheel is None or wheel.sha256 is None:
+        what = f"no wheel of {name} {version or ''}".rstrip()
         versions = sorted({each.version for each in known})
         raise DownloadError(
-            f"no wheel of {name} {version or ''}".rstrip() + f" for {architecture} and Python {python} is known",
+            f"{what} for {target.architecture} and Python {target.python} is known",
             why=f"those of {' and '.join(versions) or 'no version'} are known by their SHA-256",
         )
     found = wheel
@@ -102,5 +101,6 @@ def site(
             raise DownloadError(f"{path.name}: {error.cause}") from error
         shutil.rmtree(arriving)
 
-    path = _SITES.get(f"{found.filename}-{wheel.sha256[:12]}", make, f"unpacking {wheel} for {architecture}", progress)
+    what = f"unpacking {wheel} for {target.architecture}"
+    path = _SITES.get(f"{found.filename}-{wheel.sha256[:12]}", make, what, progress)
     return Site(path, wheel.name, wheel.version, wheel.sha256)

@@ -10,7 +10,7 @@ from edgedeploy.base.files import replacing
 from edgedeploy.base.text import significant
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Cycles, FunctionCycles, Prediction
-from edgedeploy.report.charts import chart
+from edgedeploy.report.charts import chart, short
 from edgedeploy.report.page import html, render
 
 # Functions of a chart; all others are one bar.
@@ -83,7 +83,7 @@ def _drawn(functions: Sequence[FunctionCycles]) -> str:
     bars = [(each.name, each.cycles) for each in functions[:_MOST]]
     if others := functions[_MOST:]:
         bars.append((f"{len(others)} others", sum((each.cycles for each in others), Cycles())))
-    names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name, _ in bars]
+    names = [short(name, _LONGEST_NAME) for name, _ in bars]
     longest, cycles = bars[0]
     with chart(f"{len(functions)} functions; {longest} takes {significant(cycles.total / 1e6)} million cycles") as made:
         axes, places = made.axes, range(len(bars))

@@ -27,7 +27,7 @@ from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
 from edgedeploy.benchmarking.measure import compare
 from edgedeploy.benchmarking.networks import Candidate
-from edgedeploy.benchmarking.wheels import Site, site
+from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError, cause_of
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
@@ -203,7 +203,7 @@ def predict_peers(
             return machine(board, means.core, root, progress)
 
         def recorded(engine: Engine, key: Key) -> PeerResult:
-            wheel = site(engine.distribution, engine.version(), board.architecture, PYTHON, progress)
+            wheel = site(engine.distribution, engine.version(), Target(board.architecture, PYTHON), progress)
             (own := folder / engine.name).mkdir()
             task = Task(file, candidate.prepared.package_path, inputs, list(expected), threads=1, folder=own)
             try:
@@ -264,7 +264,7 @@ def record_engine(
         task: the network in the engine's own form, its inputs, the names of its outputs, and a folder.
         root: of `machine`.
     """
-    numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
+    numpy = site("numpy", importlib.metadata.version("numpy"), Target(board.architecture, PYTHON), progress)
     record = task.folder / "record"
     record.mkdir()
     given, names = task.write_arguments()

@@ -118,6 +118,12 @@ class Chart:
         each.attrib = attributes
 
 
+def short(name: str, most: int) -> str:
+    """A name of at most so many letters, which leave room for the chart."""
+    name = printable(name)
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 def alone(svg: str, background: str | None = None) -> str:
     """A drawing of a `chart` as an SVG file of its own, on a background colour if given."""
     whole = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)

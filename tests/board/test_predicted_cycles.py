@@ -14,7 +14,7 @@ from support.networks import Graph
 from support.predictions import require_predictions
 from support.quantised_networks import FORMS, quantise, random_samples
 
-from edgedeploy.benchmarking.wheels import site
+from edgedeploy.benchmarking.wheels import Target, site
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
 from edgedeploy.predicting.peers import PeerResults
 from edgedeploy.predicting.recording import machine
@@ -204,4 +204,4 @@ def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: 
 @needs_root
 def test_a_wheel_that_does_not_exist_is_reported() -> None:
     with pytest.raises(DownloadError, match=r"no wheel of numpy 0\.0\.1 .* is known: those of"):
-        site("numpy", "0.0.1", "aarch64", "3.11")
+        site("numpy", "0.0.1", Target("aarch64", "3.11"))

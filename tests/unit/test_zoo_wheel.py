@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from edgedeploy.benchmarking import wheels
 from edgedeploy.benchmarking.engine_program import NAMES
 from edgedeploy.benchmarking.engines import find_engine
+from edgedeploy.benchmarking.wheels import Target
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo import store, wheel
 from edgedeploy.zoo.entry import Wheel, ZooFile, ZooModel
@@ -273,14 +274,14 @@ def test_wheels_for_boards_are_known_by_checksum(index: Path, tmp_path: Path, mo
 
     pin("0" * 64)
     with pytest.raises(DownloadError, match="is not the file that was asked for"):
-        wheels.site("nets", "1.2", "aarch64", "3.11")
+        wheels.site("nets", "1.2", Target("aarch64", "3.11"))
     pin(sha256)
-    found = wheels.site("nets", None, "aarch64", "3.11")
+    found = wheels.site("nets", None, Target("aarch64", "3.11"))
     assert (found.version, found.sha256) == ("1.2", sha256)
     assert (found.path / MEMBER).read_bytes() == CONTENT
-    for unknown in [("1.3", "aarch64", "3.11"), ("1.2", "armv7l", "3.11"), ("1.2", "aarch64", "3.12")]:
+    for version, *unknown in [("1.3", "aarch64", "3.11"), ("1.2", "armv7l", "3.11"), ("1.2", "aarch64", "3.12")]:
         with pytest.raises(DownloadError, match=r"is known: those of 1\.2 are"):
-            wheels.site("nets", *unknown, glibc=36)
+            wheels.site("nets", version, Target(*unknown, glibc=36))
     wheels._pins.cache_clear()
 
 
@@ -289,7 +290,7 @@ def test_every_engine_that_boards_run_has_known_wheels() -> None:
         distribution = find_engine(name).distribution
         known = [each for each in wheels._pins() if each.name.lower() == distribution.lower()]
         for architecture in ("aarch64", "x86_64"):
-            assert wheels.Target(architecture, "3.11").best(iter(known)).sha256
+            assert Target(architecture, "3.11").best(iter(known)).sha256
 
 
 def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Path) -> None:
