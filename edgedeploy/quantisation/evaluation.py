@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from edgedeploy.base.cache import key_of
 from edgedeploy.base.documents import first_fault
@@ -46,16 +45,42 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evaluation(ABC):
-    """Image files with labels, to evaluate a network on."""
+class Truth:
+    """An object in an image: x1, y1, x2, y2 in pixels. A crowd of objects is not counted."""
+
+    class_id: int
+    box: Box
+    crowd: bool = False
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Image files to evaluate a network on, with the numbers of their classes or the `Truth`s of all objects."""
 
     usage: Usage
     images: Sequence[tuple[Path, Any]]
-    measure: ClassVar[Literal["top-1", "mAP@0.5"]]
 
-    @abstractmethod
+    @property
+    def measure(self) -> Literal["top-1", "mAP@0.5"]:
+        """The name of the score."""
+        return "top-1" if self.usage.classifies else "mAP@0.5"
+
     def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
-        """Run a network on all images."""
+        """Run a network on all images.
+
+        The score is the share of images whose best class is right, with that of those where it is among the best five;
+        or the mean over all classes of the average precision at an intersection over union of 0.5.
+        """
+        labels = [label for _, label in self.images]
+        if not self.usage.classifies:
+            found = self._results(run, self.usage.of_all_scores(), progress, title)
+            return Score(mean_average_precision(labels, found), {})
+        decoder = self.usage.stage.decoder.model_copy(update={"top": _TOP})
+        usage = replace(self.usage, stage=self.usage.stage.model_copy(update={"decoder": decoder}))
+        classes = [[each.class_id for each in results] for results in self._results(run, usage, progress, title)]
+        pairs = list(zip(classes, labels, strict=True))
+        first, among = (sum(wanted in found[:most] for found, wanted in pairs) / len(pairs) for most in (1, _TOP))
+        return Score(first, {f"top-{_TOP}": among})
 
     def accuracy(self, before: Score, after: Score) -> Accuracy:
         """The record of two networks' scores."""
@@ -69,41 +94,6 @@ class Evaluation(ABC):
                 found.append(usage.results(run(tensors), frame))
                 advance()
         return found
-
-
-class Classes(Evaluation):
-    """Images with the numbers of their classes."""
-
-    measure = "top-1"
-
-    def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
-        """The share of images whose best class is right, and of those where it is among the best five."""
-        decoder = self.usage.stage.decoder.model_copy(update={"top": _TOP})
-        usage = replace(self.usage, stage=self.usage.stage.model_copy(update={"decoder": decoder}))
-        found = [[each.class_id for each in results] for results in self._results(run, usage, progress, title)]
-        pairs = list(zip(found, (wanted for _, wanted in self.images), strict=True))
-        first, among = (sum(wanted in classes[:most] for classes, wanted in pairs) / len(pairs) for most in (1, _TOP))
-        return Score(first, {f"top-{_TOP}": among})
-
-
-@dataclass(frozen=True)
-class Truth:
-    """An object in an image: x1, y1, x2, y2 in pixels. A crowd of objects is not counted."""
-
-    class_id: int
-    box: Box
-    crowd: bool = False
-
-
-class Boxes(Evaluation):
-    """Images with the `Truth`s of all objects in them."""
-
-    measure = "mAP@0.5"
-
-    def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
-        """The mean over all classes of the average precision at an intersection over union of 0.5."""
-        found = self._results(run, self.usage.of_all_scores(), progress, title)
-        return Score(mean_average_precision([truths for _, truths in self.images], found), {})
 
 
 # How many inputs judge the choice of layers at most; each runs once or more for every layer.
@@ -123,7 +113,8 @@ class Judge:
 
     def identity(self) -> str:
         """A hash of all files below both folders."""
-        return key_of({"calibration": _identity(self.calibration), "evaluation": _identity(self.evaluation)})
+        folders = {"calibration": self.calibration, "evaluation": self.evaluation}
+        return key_of({name: identity_of(folder) if folder else None for name, folder in folders.items()})
 
     def inputs(self, network: Network, progress: Progress) -> list[Tensors]:
         """At most 16 inputs, evenly chosen."""
@@ -162,10 +153,6 @@ def unknown_images() -> InputError:
     )
 
 
-def _identity(folder: Path | None) -> str | None:
-    return identity_of(folder) if folder else None
-
-
 def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
     """The labelled images of a folder: a `.json` file in it lists boxes as COCO does; else its folders are classes."""
     if not is_folder(folder):
@@ -173,9 +160,7 @@ def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
     documents = sorted(each for each in folder.glob("*.json") if not each.name.startswith("."))
     if len(documents) > 1:
         raise InputError(f"{folder} has {len(documents)} .json files", why="boxes must be in a single one")
-    if documents:
-        return _boxes(documents[0], usage)
-    return _classes(folder, usage)
+    return _boxes(documents[0], usage) if documents else _classes(folder, usage)
 
 
 def mean_average_precision(truths: Sequence[Sequence[Truth]], found: Sequence[Sequence[Detection]]) -> float:
@@ -215,7 +200,7 @@ def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Se
     return float(np.mean([precision[place] if place < len(precision) else 0.0 for place in places]))
 
 
-def _classes(folder: Path, usage: Usage) -> Classes:
+def _classes(folder: Path, usage: Usage) -> Evaluation:
     if not usage.classifies:
         raise InputError(
             f"{folder} has no .json file with boxes",
@@ -237,7 +222,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
         raise InputError(
             f"there is no image below {folder}", hints=["give a folder with one folder of images for each class"]
         )
-    return Classes(usage, images)
+    return Evaluation(usage, images)
 
 
 def _plain(name: str) -> str:
@@ -268,36 +253,31 @@ def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Pa
     )
 
 
-class _Loose(BaseModel):
-    """COCO's files have further fields."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Image(_Loose):
+# COCO's files have further fields, which are ignored.
+class _Image(BaseModel):
     id: int | str
     file_name: str
 
 
-class _Annotation(_Loose):
+class _Annotation(BaseModel):
     image_id: int | str
     category_id: int
     bbox: tuple[float, float, float, float]
     iscrowd: int = 0
 
 
-class _Category(_Loose):
+class _Category(BaseModel):
     id: int
     name: str
 
 
-class _Document(_Loose):
+class _Document(BaseModel):
     images: list[_Image] = Field(min_length=1)
     annotations: list[_Annotation]
     categories: list[_Category] = Field(min_length=1)
 
 
-def _boxes(path: Path, usage: Usage) -> Boxes:
+def _boxes(path: Path, usage: Usage) -> Evaluation:
     if usage.classifies:
         raise InputError(f"{path} lists boxes", why="the network gives classes of whole images, no boxes")
     try:
@@ -325,7 +305,7 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
     files = [(path.parent / each.file_name, truths[each.id]) for each in document.images]
     if missing := next((file for file, _ in files if not is_file(file)), None):
         raise InputError(f"there is no image {missing}", why=f"{path} lists it")
-    return Boxes(usage, files)
+    return Evaluation(usage, files)
 
 
 def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], path: Path) -> int:

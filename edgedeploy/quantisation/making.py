@@ -113,11 +113,8 @@ def find_task(
 ) -> Task:
     """Find everything that quantising a network needs, before the long work.
 
-    Args:
-        calibration: a folder of images or arrays, or a video.
-        demo: the demo that defines how images become inputs, and outputs results.
-        shapes: of inputs that the network's files leave open.
-        most: how many samples are taken at most.
+    `calibration` is a folder of images or arrays, or a video, of which `most` samples are taken; `demo` defines how
+    images become inputs, and outputs results.
     """
     source = find_source(model, shapes, progress, options)
     use = find_use(model, demo)

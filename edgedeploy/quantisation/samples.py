@@ -60,11 +60,7 @@ class Samples:
 
     def identity(self) -> str:
         """A hash of the files' names and contents."""
-        return (
-            digest_of(self.items, self.folder)
-            if is_folder(self.folder)
-            else digest_of([self.folder], self.folder.parent)
-        )
+        return _digest(self.folder, self.items)
 
     def some(self, most: int) -> Samples:
         """At most so many, evenly chosen."""
@@ -148,7 +144,12 @@ def identity_of(path: Path) -> str:
         InputError: there is neither.
     """
     _require(path)
-    return digest_of(_files_below(path), path) if is_folder(path) else digest_of([path], path.parent)
+    return _digest(path, _files_below(path))
+
+
+def _digest(path: Path, files: Sequence[Path]) -> str:
+    """A hash of files in a folder, or of a single one."""
+    return digest_of(files, path) if is_folder(path) else digest_of([path], path.parent)
 
 
 def image_files(folder: Path) -> list[Path]:
