@@ -25,7 +25,7 @@ from edgedeploy.base.files import replacing
 from edgedeploy.base.progress import Progress
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import Engine
-from edgedeploy.benchmarking.measure import leaving_out, measure
+from edgedeploy.benchmarking.measure import Measurement, leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import compile_and_run, medians
 from edgedeploy.benchmarking.report import Skipped
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
         networks = candidates([name for name in chosen if name not in RESNETS], local, progress=progress)
         networks += candidates([name for name in chosen if name in RESNETS], local, progress=progress, options=RANDOM)
         networks += candidates(files, local, progress=progress)
-        report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
+        report = measure(networks, peers, threads, Measurement(arguments.rounds, progress=progress))
         path = arguments.output or ROOT / "docs" / output
         said = {}
         if not arguments.calibrate:
@@ -126,7 +126,7 @@ def by_batch(
     networks = candidates(
         BY_BATCH, resolve("local"), progress=progress, options=RANDOM, batches=batches, left_out=left_out
     )
-    report = measure(networks, peers, threads=threads, rounds=rounds, skipped=skipped, progress=progress)
+    report = measure(networks, peers, threads, Measurement(rounds, before=skipped, progress=progress))
     charts.mkdir(parents=True, exist_ok=True)
     for name, drawn in (("medians", medians(report)), ("compiling", compile_and_run(report))):
         if drawn:

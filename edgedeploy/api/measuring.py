@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
 from edgedeploy.benchmarking.engines import find_peers
-from edgedeploy.benchmarking.measure import leaving_out, measure
+from edgedeploy.benchmarking.measure import Measurement, leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
@@ -100,16 +99,15 @@ def bench(
         if failed:
             raise next(iter(failed.values()))
         raise InputError("there is nothing to measure", why=skipped[0].reason)
-    how: Any = {"rounds": rounds, "runs": runs, "skipped": skipped, "energy": energy, "failed": failed}
-    how["progress"] = progress
+    how = Measurement(rounds, runs, skipped, failed, energy, facts if profile else None, progress)
     if place.remote:
         if against is None:
             reason = "engines are brought to a board only if --against names them"
             skipped += [Skipped(peer.name, [network.case for network in found], reason) for peer in peers]
             peers = []
-        report = measure_on_board(found, peers, place, threads=threads, profile=profile, **how)
+        report = measure_on_board(found, peers, place, threads, how)
     else:
-        report = measure(found, peers, threads=count, profiled=facts if profile else None, **how)
+        report = measure(found, peers, count, how)
     if page is not None:
         write_page(report, Path(page))
     return report

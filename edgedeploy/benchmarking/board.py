@@ -9,17 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.base.attempts import each_attempted
-from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.board_engines import BoardEngines
-from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, profile_of_functions
 from edgedeploy.benchmarking.measure import Measurement, reference_outputs, task_for
 from edgedeploy.benchmarking.networks import Candidate
-from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, board_machine
+from edgedeploy.benchmarking.report import Machine, Report, Row, board_machine
 from edgedeploy.benchmarking.turns import Costs, Player, Turn
-from edgedeploy.errors import EdgedeployError
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection
@@ -33,7 +29,7 @@ _REFERENCE_THREADS = 1
 _WARMUP_CALLS = 3
 
 
-class BoardPackage:
+class _BoardPackage:
     """A package on a board, as a player; no transfer to the board is part of its times."""
 
     def __init__(self, session: RemoteSession, tensors: Tensors) -> None:
@@ -42,49 +38,33 @@ class BoardPackage:
         self.device = session.device_name or CPU
 
     def turn(self, warmup: int, count: int) -> Turn:
-        """Run `warmup` inferences, then time `count`; how many processors were busy is unknown."""
         times = self._session.measure_end_to_end(self._tensors, repeat=count, warmup=warmup)
         kernels = [milliseconds / 1e3 for milliseconds in times.kernels.runs_ms] if times.kernels else None
         return Turn([milliseconds / 1e3 for milliseconds in times.total.runs_ms], None, kernels)
 
     def profile(self, count: int) -> Profile:
-        """The times of `count` inferences by function."""
         return profile_of_functions(self._session, self._tensors, count)
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The outputs of one more inference by name."""
-        return self._session.run(self._tensors)
+        return self._session.run(self._tensors)  # one more inference
 
     def costs(self) -> Costs:
-        """Nothing: the agent does not measure it."""
-        return Costs()
+        return Costs()  # the agent measures none
 
 
 def measure_on_board(
-    networks: Sequence[Candidate],
-    peers: Sequence[Engine],
-    place: Place,
-    *,
-    threads: int | None,
-    rounds: int,
-    runs: int | None = None,
-    skipped: Sequence[Skipped] = (),
-    energy: bool = False,
-    profile: bool = False,
-    failed: dict[str, EdgedeployError] | None = None,
-    progress: Progress = SILENT,
+    networks: Sequence[Candidate], peers: Sequence[Engine], place: Place, threads: int | None, measurement: Measurement
 ) -> Report:
     """Measure networks on a board, on edgedeploy and on other engines, which are removed from the board afterwards.
 
     The report names engines that the board's Python or CPU cannot load, or that cannot run a network.
 
     Args:
-        networks: what to measure, at least one, built for the board.
-        threads: how many threads to use; the board's cores if None.
-        rounds, runs, skipped, energy, failed, progress: as for `measure`.
-        profile: whether the time by function is measured, too.
+        networks: at least one, built for the board.
+        threads: the board's cores if None.
     """
     machine: Machine | None = None
+    progress = measurement.progress
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with (
         Connection(address, strict=place.strict, progress=progress) as connection,
@@ -94,9 +74,7 @@ def measure_on_board(
         def run(script: str) -> str:
             return connection.run(script).text
 
-        meter = PowerMeter(run) if energy else None
-        measurement = Measurement(rounds, runs, progress, meter, place.board.profile if profile else None)
-        state = Throttling(run)
+        meter, state = measurement.meter(run), Throttling(run)
         state.conditions()
 
         def measured(network: Candidate) -> list[Row]:
@@ -111,7 +89,7 @@ def measure_on_board(
                 players: dict[Engine, Player] = {}
                 for engine, each in zip(packages, opened, strict=True):
                     assert isinstance(each.runner, RemoteSession)
-                    players[engine] = BoardPackage(each.runner, network.tensors())
+                    players[engine] = _BoardPackage(each.runner, network.tensors())
                 used = opened[0].runner.threads
                 with tempfile.TemporaryDirectory(prefix="edgedeploy-bench-") as name:
                     folder = Path(name)
@@ -123,12 +101,10 @@ def measure_on_board(
                             players[engine] = stack.enter_context(board_engines.load(engine, task))
                         except CannotRunError as error:
                             measurement.leave_out(network, engine, error)
-                return measurement.rows(network, players, reference, used)
+                return measurement.rows(network, players, reference, used, meter)
 
-        found = each_attempted(measured, {network.case: network for network in networks}, failed)
+        rows = measurement.all_rows(networks, measured)
         after = state.conditions()
-    if failed and machine is None:
-        raise next(iter(failed.values()))
     assert machine is not None
     machine = machine.model_copy(update={"temperature_after_c": after.temperature_c, "throttled": after.throttled})
-    return measurement.report(machine, networks, found, skipped, failed)
+    return measurement.report(machine, networks, rows)

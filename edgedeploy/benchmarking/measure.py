@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from edgedeploy.remote.place import Place
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
 from edgedeploy.selftest.tolerance import largest_difference
 from edgedeploy.target.board import Board
+from edgedeploy.tuning.conditions import Run
 
 # A process that keeps this many more processors busy than it has threads is noted.
 _EXTRA_PROCESSORS = 0.25
@@ -50,17 +51,25 @@ class Measurement:
 
     Attributes:
         runs: how many inferences of each are timed; as many as fit into short turns if None.
-        meter: reads the power; None if energy is not requested.
-        profiled: the profile of the machine or board, if the time by function is requested.
+        before: the networks and engines that were left out before.
+        failed: the errors of networks that failed before, to which others are added. If None, they are raised.
+        energy: whether the energy of an inference is measured, too.
+        profiled: the profile of the machine or board, if the time by function is measured, too.
         skipped: networks by engine and reason.
     """
 
     rounds: int
-    runs: int | None
-    progress: Progress
-    meter: PowerMeter | None
-    profiled: Board | None
+    runs: int | None = None
+    before: Sequence[Skipped] = ()
+    failed: dict[str, EdgedeployError] | None = None
+    energy: bool = False
+    profiled: Board | None = None
+    progress: Progress = SILENT
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def meter(self, run: Run) -> PowerMeter | None:
+        """A meter that runs scripts where networks are measured, if energy is requested."""
+        return PowerMeter(run) if self.energy else None
 
     def skip(self, engine: Engine, case: str, reason: str, *, where: str = "") -> None:
         """Leave an engine out for a network; the first time for a reason this is noted."""
@@ -77,7 +86,12 @@ class Measurement:
         self.skip(engine, network.case, str(error), where=f" for {network.case}")
 
     def rows(
-        self, network: Candidate, players: Mapping[Engine, Player], reference: Mapping[str, np.ndarray], threads: int
+        self,
+        network: Candidate,
+        players: Mapping[Engine, Player],
+        reference: Mapping[str, np.ndarray],
+        threads: int,
+        meter: PowerMeter | None,
     ) -> list[Row]:
         """Let all players take turns on one network, and make their rows; `reference` has the expected outputs."""
         number = min(self.rounds, self.runs or self.rounds) * len(players)
@@ -97,7 +111,7 @@ class Measurement:
                 continue
             if package:
                 costs = replace(costs, compile_s=package.build_s, size_bytes=package.package_path.stat().st_size)
-            energy, functions = self._further(network, engine, player, threads)
+            energy, functions = self._further(network, engine, player, threads, meter)
             times = timing(own)
             busy = median(turn.processors or 0.0 for turn in own)
             if busy > threads + _EXTRA_PROCESSORS:
@@ -124,15 +138,15 @@ class Measurement:
         return rows
 
     def _further(
-        self, network: Candidate, engine: Engine, player: Player, threads: int
+        self, network: Candidate, engine: Engine, player: Player, threads: int, meter: PowerMeter | None
     ) -> tuple[Energy | None, tuple[FunctionProfile, ...] | None]:
         """The energy of an inference, and the times of its functions, the longest first; None if not requested or not
         available. The player may end."""
         energy = None
         try:
-            if self.meter:
+            if meter:
                 with self.progress.stage(f"energy of {network.case} on {engine.name}"):
-                    energy = self.meter.energy_of(player)
+                    energy = meter.energy_of(player)
             if self.profiled is None:
                 return energy, None
             with self.progress.stage(f"profile {network.case} on {engine.name}"):
@@ -148,62 +162,39 @@ class Measurement:
         work = read_work(package.package_path)
         return energy, tuple(profiled({name: each for name, (_, each) in times.items()}, work, self.profiled, threads))
 
-    def report(
-        self,
-        machine: Machine,
-        networks: Sequence[Candidate],
-        rows: Iterable[Sequence[Row]],
-        skipped: Sequence[Skipped],
-        failed: Mapping[str, EdgedeployError] | None,
-    ) -> Report:
-        """The report of rows of networks; raises the first error if all networks failed."""
-        found = [row for each in rows for row in each]
-        if failed and not found:
-            raise next(iter(failed.values()))
+    def all_rows(self, networks: Sequence[Candidate], measured: Callable[[Candidate], list[Row]]) -> list[Row]:
+        """The rows of all networks; raises the first error if all of them failed."""
+        found = each_attempted(measured, {network.case: network for network in networks}, self.failed)
+        if self.failed and not any(found):
+            raise next(iter(self.failed.values()))
+        return [row for each in found for row in each]
+
+    def report(self, machine: Machine, networks: Sequence[Candidate], rows: list[Row]) -> Report:
+        """The report of all rows."""
         random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
         return Report(
             machine,
             OURS.name,
             " or ".join(dict.fromkeys(network.reference.name for network in networks)),
             self.rounds,
-            found,
-            [*skipped, *(Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items())],
+            rows,
+            [*self.before, *(Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items())],
             self.runs,
             list(dict.fromkeys(random)),
             UNTUNED.name if any(network.untuned for network in networks) else None,
-            dict(failed or {}),
+            dict(self.failed or {}),
         )
 
 
-def measure(
-    networks: Sequence[Candidate],
-    peers: Sequence[Engine],
-    *,
-    threads: int,
-    rounds: int,
-    runs: int | None = None,
-    skipped: Sequence[Skipped] = (),
-    energy: bool = False,
-    profiled: Board | None = None,
-    failed: dict[str, EdgedeployError] | None = None,
-    progress: Progress = SILENT,
-) -> Report:
+def measure(networks: Sequence[Candidate], peers: Sequence[Engine], threads: int, measurement: Measurement) -> Report:
     """Measure networks on edgedeploy and on `peers`.
 
     The report names engines that are not installed or cannot run a network.
-
-    Args:
-        runs: how many inferences of each engine are timed; as many as fit into short turns if None.
-        skipped: the networks and engines that were left out before.
-        energy: whether the energy of an inference is measured, too.
-        profiled: this machine's profile, if the time by function is measured, too.
-        failed: the errors of networks that failed before; errors of networks here are added. If None, they are raised.
     """
-    machine = this_machine()
+    machine, progress = this_machine(), measurement.progress
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
-    meter = PowerMeter(lambda script: Place().run(script).text) if energy else None
-    measurement = Measurement(rounds, runs, progress, meter, profiled)
+    meter = measurement.meter(lambda script: Place().run(script).text)
     present = [OURS, *([UNTUNED] if any(network.untuned for network in networks) else [])]
     for engine in peers:
         reason = engine.absence()
@@ -226,10 +217,9 @@ def measure(
                     except CannotRunError as error:
                         measurement.leave_out(network, engine, error)
                 reference = reference_outputs(network, file, folder, threads, workers.get(network.reference))
-            return measurement.rows(network, workers, reference, threads)
+            return measurement.rows(network, workers, reference, threads, meter)
 
-    found = each_attempted(measured, {network.case: network for network in networks}, failed)
-    return measurement.report(machine, networks, found, skipped, failed)
+    return measurement.report(machine, networks, measurement.all_rows(networks, measured))
 
 
 def leaving_out(

@@ -19,6 +19,7 @@ from edgedeploy.benchmarking import board_engines
 from edgedeploy.benchmarking.board import measure_on_board
 from edgedeploy.benchmarking.board_engines import _reason
 from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.measure import Measurement
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.wheels import Site
 from edgedeploy.runtime.opening import Place
@@ -143,7 +144,7 @@ def test_the_board_measures_and_outputs_are_compared_here(bench: Bench, board_co
 def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -> None:
     place = Place(resolve("local"), bench.host)
     networks = candidates(["digits"], resolve("local"))
-    [row] = measure_on_board(networks, find_peers("mnn"), place, threads=1, rounds=3, runs=8).rows
+    [row] = measure_on_board(networks, find_peers("mnn"), place, 1, Measurement(rounds=3, runs=8)).rows
     assert len(row.times.total.runs_ms) == 8
     assert (row.device, row.times.kernels) == ("CPU", None)
 
@@ -152,7 +153,7 @@ def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
     used = bench.push(bench.second)
     place = Place(resolve("local"), bench.host)
     report = measure_on_board(
-        candidates(["digits"], resolve("local")), find_peers("mnn"), place, threads=None, rounds=1
+        candidates(["digits"], resolve("local")), find_peers("mnn"), place, None, Measurement(rounds=1)
     )
     assert report.rows
     assert bench.current() == used.id
