@@ -79,11 +79,7 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
     """Run a board's processors under another governor while the block runs; yields whether they do.
 
     They get their own governors back when the block ends. It takes root's rights, or a `sudo` that asks for no
-    password; without them a note is printed, and nothing is changed.
-
-    Args:
-        name: of the governor, such as `performance`.
-        root: a prefix of the paths of system files.
+    password; without them a note is printed, and nothing is changed. `root` is a prefix of the paths of system files.
     """
     require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")

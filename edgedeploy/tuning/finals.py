@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -70,14 +70,11 @@ class Finals:
     def variants(self) -> list[Tuned]:
         """Ways to build the network that together have every finalist of every task; the first has the defaults."""
         count = max((len(each) for each in self.finalists.values()), default=0)
-        return [self._variant(number) for number in range(count)] if count > 1 else []
+        return [partial(self._finalist, number) for number in range(count)] if count > 1 else []
 
-    def _variant(self, number: int) -> Tuned:
-        def find(workload: IRModule) -> Configuration | None:
-            finalists = self.finalists.get(workload_hash(workload), [])
-            return finalists[number][0] if number < len(finalists) else None
-
-        return find
+    def _finalist(self, number: int, workload: IRModule) -> Configuration | None:
+        finalists = self.finalists.get(workload_hash(workload), [])
+        return finalists[number][0] if number < len(finalists) else None
 
     def settle(self, times_s: Sequence[Mapping[str, float]]) -> None:
         """Decide which candidates builds take, by their times in the network, and record them.
@@ -144,11 +141,9 @@ class Comparison:
 
     def inference_times_ms(self, variants: Sequence[Tuned]) -> list[float] | None:
         """The median time of one inference of each variant; None if the user stopped it."""
-
-        def measure(runner: Runner, tensors: Tensors, count: int) -> dict[str, list[float]]:
-            return {"": [runner.measure(tensors, repeat=count, warmup=1).median_ms]}
-
-        found = self._medians(variants, measure)
+        found = self._medians(
+            variants, lambda runner, tensors, count: {"": [runner.measure(tensors, repeat=count, warmup=1).median_ms]}
+        )
         return [times[""] for times in found] if found else None
 
     def function_times_s(self, variants: Sequence[Tuned]) -> list[dict[str, float]] | None:

@@ -7,10 +7,12 @@ lost, the farm waits for it, and measures again.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from edgedeploy.base.progress import Progress
@@ -52,11 +54,9 @@ _ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a candidate.
+    """The result of a candidate: the time of one run, as often as it was taken; none if it failed.
 
-    Attributes:
-        seconds: the time of one run, as often as it was taken; empty if it failed.
-        device: the address that the tracker gave for the device that measured it, as HOST:PORT.
+    `device` is the address that the tracker gave for the device that measured it, as HOST:PORT.
     """
 
     seconds: list[float]
@@ -78,13 +78,9 @@ class Measurer(WorkerPool):
         patience_s: float = 30,
         tracker_s: float = 90,
     ) -> None:
-        """Prepare to measure on devices of a tracker under a key, without starting anything.
+        """Prepare to measure on so many devices of a tracker under a key at the same time, without starting anything.
 
-        Args:
-            devices: how many are used at the same time.
-            threads: how many threads functions run with.
-            patience_s: how long to wait for a device that others use.
-            tracker_s: how long to wait for a tracker that is away; a restart may take a minute.
+        `patience_s` is for devices that others use, `tracker_s` for a tracker that is away: restarts may take a minute.
         """
         super().__init__(_prepare, devices)
         self._tracker, self._key = tracker, key
@@ -94,13 +90,9 @@ class Measurer(WorkerPool):
     def measure(
         self, batch: Batch, rounds: int | None = None, advance: Callable[[], None] = lambda: None
     ) -> list[Outcome]:
-        """Time each candidate.
+        """Time each candidate once, on all devices; or let them take turns on one device, so many `rounds`.
 
-        Args:
-            batch: the candidates.
-            rounds: None: each once, on all devices. Otherwise they take turns on one device, this many times, so that
-                changes meet all of them.
-            advance: is called after each turn, from any thread.
+        `advance` is called after each turn, from any thread.
         """
         built = [index for index, entry in enumerate(batch.entries) if entry.error is None]
         if rounds is None:
@@ -110,9 +102,7 @@ class Measurer(WorkerPool):
             parts = [built * rounds]
         outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
         shares = [_Share(batch, part, outcomes, self._evaluation.limit_s, advance) for part in parts]
-        runs = [
-            self._threads.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
-        ]
+        runs = [self._threads.submit(self._run, *each) for each in zip(self._workers, shares, strict=False)]
         futures.wait(runs)
         for run in runs:
             run.result()
@@ -129,9 +119,8 @@ class Measurer(WorkerPool):
 
     def _session(self, worker: Worker, share: _Share) -> None:
         order = list(share.waiting)
-        jobs = [share.batch.entries[index] for index in order]
-        libraries = dict.fromkeys(job.library for job in jobs if job.library)
-        begin_s = SESSION_S + sum(library.stat().st_size for library in libraries) / _UPLOAD_BYTES_PER_S
+        jobs = Batch([share.batch.entries[index] for index in order])
+        begin_s = SESSION_S + sum(library.stat().st_size for library in jobs.libraries) / _UPLOAD_BYTES_PER_S
         session_s = begin_s + self._evaluation.limit_s
         worker.start()
         device, secret = self._device(share)
@@ -185,10 +174,8 @@ class _Share:
 
     def __post_init__(self) -> None:
         self._crashes: Counter[int] = Counter()
-        self._false_starts = 0
-        self._device = ""
+        self._false_starts, self._since, self._device = 0, 0.0, ""
         self._running: int | None = None
-        self._since = 0.0
 
     def opened(self, device: str) -> None:
         self._device, self._running = device, None
@@ -250,42 +237,34 @@ class Farm:
     def measure(self, batch: Batch, rounds: int | None = None) -> list[Outcome]:
         """Time each candidate of a batch, even if boards are lost and return; `rounds` as for `Measurer.measure`."""
         title = "measure candidates" if rounds is None else "measure the best candidates, interleaved"
-        losses: Counter[int] = Counter()
+        entries, losses = list(batch.entries), Counter[int]()
         blamed: dict[int, Outcome] = {}
-        attempts = 0
-        while True:
-            attempts += 1
-            part = Batch(
-                [
-                    replace(entry, error=blamed[index].error) if index in blamed else entry
-                    for index, entry in enumerate(batch.entries)
-                ]
-            )
-            steps = (rounds or 1) * sum(entry.error is None for entry in part.entries)
+        for attempt in itertools.count(1):
+            steps = (rounds or 1) * sum(entry.error is None for entry in entries)
             try:
                 with self._progress.steps(title, steps) as advance:
-                    outcomes = self._measurer.measure(part, rounds, advance)
+                    outcomes = self._measurer.measure(Batch(entries), rounds, advance)
+                break
             except DeviceLostError as error:
-                if error.suspect is not None:
-                    losses[error.suspect] += 1
-                    if losses[error.suspect] == _LOSSES:
-                        blamed[error.suspect] = Outcome([], "crash", f"the board was lost while it ran: {error.cause}")
-                elif attempts == _ATTEMPTS:
+                if (suspect := error.suspect) is not None:
+                    losses[suspect] += 1
+                    if losses[suspect] == _LOSSES:
+                        why = f"the board was lost while it ran: {error.cause}"
+                        blamed[suspect] = Outcome([], "crash", why)
+                        entries[suspect] = replace(entries[suspect], error=why)
+                elif attempt == _ATTEMPTS:
                     raise
                 self._recover(error)
-            else:
-                names = {f"{LOOPBACK}:{server.port}": server.name for server in self._servers}
-                outcomes = [blamed.get(index, outcome) for index, outcome in enumerate(outcomes)]
-                return [replace(each, device=names.get(each.device or "", each.device)) for each in outcomes]
+        names = {f"{LOOPBACK}:{server.port}": server.name for server in self._servers}
+        outcomes = [blamed.get(index, outcome) for index, outcome in enumerate(outcomes)]
+        return [replace(each, device=names.get(each.device or "", each.device)) for each in outcomes]
 
     def conditions(self) -> Mapping[str, Conditions]:
         """The state of each board by its name; `throttled` is of the time since the last reading."""
         found = {}
         for name, throttling in self._throttling.items():
-            try:
+            with suppress(BoardConnectionError):  # the next measurement finds out
                 found[name] = throttling.conditions()
-            except BoardConnectionError:  # the next measurement finds out
-                continue
         return found
 
     def _recover(self, lost: DeviceLostError) -> None:

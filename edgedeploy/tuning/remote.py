@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from edgedeploy.compile.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREAD
 from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.target.devices import Device, runtime_of
-from edgedeploy.tuning.building import Argument, Entry
+from edgedeploy.tuning.building import Argument, Batch, Entry
 
 if TYPE_CHECKING:
     from edgedeploy.target.board import Board
@@ -89,21 +89,13 @@ class Refused:
 
 
 def session(
-    device: Endpoint,
-    secret: str,
-    jobs: Sequence[Entry],
-    evaluation: Evaluation,
-    threads: int,
-    begin_s: float,
-    session_s: float,
+    device: Endpoint, secret: str, jobs: Batch, evaluation: Evaluation, threads: int, begin_s: float, session_s: float
 ) -> Iterator[Begun | Done | Refused]:
     """Time functions one after the other.
 
     Args:
-        device: was just handed out by its tracker.
-        secret: the greeting that it expects.
-        jobs: the functions, whose libraries are sent there; without any, a session is only opened and closed.
-        threads: how many threads they run with.
+        device: was just handed out by its tracker; it expects the secret as a greeting.
+        jobs: whose libraries are sent there; without any, a session is only opened and closed.
         begin_s: no function but the first is begun later than this.
         session_s: the server ends the session after this time.
     """
@@ -112,11 +104,11 @@ def session(
     opened = time.monotonic()
     remote = tvm.rpc.connect(device.host, device.port, secret, session_timeout=session_s)
     try:
-        if not jobs:
+        if not jobs.entries:
             return
         try:
             modules: dict[Path | None, Any] = {}
-            for library in dict.fromkeys(job.library for job in jobs if job.library):
+            for library in jobs.libraries:
                 remote.upload(str(library), library.name)
                 modules[library] = remote.load_module(library.name)
             if evaluation.device is None:
@@ -132,7 +124,7 @@ def session(
                 raise
             yield Refused(f"{error.kind}: {error.cause}" if isinstance(error, DeviceError) else last_line(error))
             return
-        for index, job in enumerate(jobs):
+        for index, job in enumerate(jobs.entries):
             if index and time.monotonic() - opened > begin_s:
                 return
             yield Begun(index)
@@ -150,7 +142,6 @@ def session(
 
 
 def _survived(remote: Any, device: Any = None) -> bool:
-    """Whether a session and its device survived an error."""
     try:
         remote.get_function(_FILL)
         if device is not None:

@@ -42,7 +42,6 @@ class Options:
         trials: the most candidates of a task that are measured, with those of earlier runs.
         early_stopping: trials without a better one after which a task ends; None for no limit.
         resume: whether trials of earlier runs count.
-        seed: of random choices.
     """
 
     tuner: str = "xgb"

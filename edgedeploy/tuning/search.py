@@ -49,18 +49,6 @@ AT_RANDOM = 0.1
 VARIED_WEIGHT = 4.0
 
 
-def imported_xgboost() -> Any:
-    """The module, or an error if it is not installed."""
-    try:
-        import xgboost
-    except ImportError as error:
-        raise UnsupportedError(
-            "the tuner xgb needs XGBoost, which is not installed",
-            hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
-        ) from error
-    return xgboost
-
-
 class CostModel:
     """Gradient-boosted trees that predict how fast a candidate is compared with the best of its task.
 
@@ -69,7 +57,14 @@ class CostModel:
     """
 
     def __init__(self) -> None:
-        self._xgboost = imported_xgboost()
+        try:
+            import xgboost
+        except ImportError as error:
+            raise UnsupportedError(
+                "the tuner xgb needs XGBoost, which is not installed",
+                hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
+            ) from error
+        self._xgboost: Any = xgboost
         self._results: dict[str, dict[Configuration, tuple[np.ndarray, float]]] = {}
         self._booster: Any = None
 
@@ -298,13 +293,10 @@ def search_for(
     known: Sequence[tuple[Configuration, float | None]] = (),
     seed: int = 0,
 ) -> Search:
-    """The search that a tuner's name means.
+    """The search that a tuner's name means, among the candidates of a task; the untuned default is first.
 
-    Args:
-        task: whose candidates are searched, the untuned default first.
-        model: of all tasks of the run, for `xgb`.
-        known: times of candidates in other records, in seconds; None for one that failed. The model learns from them,
-            and the fastest are tried right after the default.
+    `known` are times of candidates in other records, in seconds; None for one that failed. The model, which is that of
+    all tasks of the run for `xgb`, learns from them, and the fastest are tried right after the default.
     """
     if model:
         model.learn(task, known)

@@ -59,12 +59,7 @@ class TaskState:
 
 
 class RunState:
-    """A run so far.
-
-    Attributes:
-        tasks: by workload, in the order of the run.
-        conditions: of each board that measured, by its name, as last reported.
-    """
+    """A run so far: its tasks by workload, in order, and the conditions that each board last reported, by its name."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Follow a run whose events come as they happen; `clock` gives seconds."""

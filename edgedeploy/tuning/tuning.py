@@ -91,13 +91,7 @@ def found_tasks(
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
 ) -> list[tuple[Source, list[Task]]]:
-    """Networks with their tasks to tune.
-
-    Args:
-        models: names of the zoo, or networks' files.
-        numbers: which tasks of each, as `selected` takes it.
-        shapes, options: what the files leave open.
-    """
+    """Networks, names of the zoo or files, with their tasks to tune: those that `selected` finds by `numbers`."""
     sources = [find_source(model, shapes, progress, options) for model in models]
     found = []
     for source in sources:
@@ -105,8 +99,8 @@ def found_tasks(
         with progress.stage(f"find the tasks of {source.name}"):
             tasks = tasks_of(source.read(), board)
             if not tasks:
-                why = "the board's device runs no convolution and no dense layer of it" if board.device else None
-                why = why or "it has no convolution and no dense layer"
+                nothing = "no convolution and no dense layer"
+                why = f"the board's device runs {nothing} of it" if board.device else f"it has {nothing}"
                 raise InputError(f"{source.name} has nothing to tune", why=why)
             found.append((source, selected(tasks, numbers)))
     return found
@@ -134,15 +128,12 @@ def tune_all(
         folder: of the records; the boards' own by default.
         warm_start: folders of other records, which the search learns from.
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
-        listener: receives the events of the run.
-        progress: receives everything else.
         stopping: returns whether the user stopped the run.
     """
     folder = folder or boards.records_folder(progress)
     header = Header.of(boards.board.label, boards.board.profile.target())
 
     def tune(source: Source, tasks: Sequence[Task]) -> RunEnded:
-        """Tune one network, and measure it before and after."""
         began = time.monotonic()
         others = [Records.open(other) for other in warm_start]
         with Records.open(folder, header) as records:

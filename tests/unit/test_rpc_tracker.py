@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -193,9 +193,9 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 BATCH = Batch([Entry("sum", (), library=Path(__file__)), Entry("product", (), library=Path(__file__))])
 
 
-def session(device: Endpoint, secret: str, jobs: Sequence[Entry], *rest: object) -> Iterator[Begun | Done]:
+def session(device: Endpoint, secret: str, jobs: Batch, *rest: object) -> Iterator[Begun | Done]:
     """A session on a device where nothing takes any time; runs in the measurer's worker."""
-    for index in range(len(jobs)):
+    for index in range(len(jobs.entries)):
         yield Begun(index)
         yield Done(index, (0.001,))
 

@@ -45,10 +45,7 @@ class _Run:
 class _Task:
     """A task with all its trials, of any run.
 
-    Attributes:
-        result: of the last run that ended it; otherwise from its trials.
-        ended: whether a run ended it.
-        mflop: millions of operations of one run; 0 if no run stated it.
+    `result` is of the last run that ended it, otherwise from its trials; `mflop` is 0 if no run stated it.
     """
 
     result: TaskResult
@@ -62,17 +59,11 @@ class _Task:
         return self.mflop / self.result.best_ms if self.mflop and self.result.best_ms else None
 
 
-@dataclass(frozen=True)
-class _Network:
-    """A network that was tuned; without a name, the tasks that no run named, such as those of imported records."""
+def _networks_of(content: Content) -> list[tuple[str, list[_Run], list[_Task]]]:
+    """The networks of records by name, with their runs and tasks, in the order in which they were first tuned.
 
-    name: str | None
-    runs: list[_Run]
-    tasks: list[_Task]
-
-
-def _networks_of(content: Content) -> list[_Network]:
-    """The networks of records, in the order in which they were first tuned; tasks of no run come last."""
+    The tasks that no run names, such as those of imported records, come last.
+    """
     trials = by_workload(content.trials)
     runs = _runs(content.events)
     for trial in content.trials:
@@ -81,15 +72,16 @@ def _networks_of(content: Content) -> list[_Network]:
     named: dict[str, list[_Run]] = {}
     for run in runs.values():
         named.setdefault(run.started.model, []).append(run)
-    networks = [_Network(name, own, _tasks(own, trials)) for name, own in named.items()]
-    named_tasks = {task.result.workload for network in networks for task in network.tasks}
+    networks = [(name, own, _tasks(own, trials)) for name, own in named.items()]
+    named_tasks = {task.result.workload for _, _, tasks in networks for task in tasks}
     strays = [
         TaskSummary(number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0)
         for number, (key, each) in enumerate(trials.items())
         if key not in named_tasks
     ]
     if strays:
-        networks.append(_Network(None, [], [_task_of(stray, trials[stray.workload]) for stray in strays]))
+        tasks = [_task_of(stray, trials[stray.workload]) for stray in strays]
+        networks.append(("Tasks of no run that is recorded", [], tasks))
     return networks
 
 
@@ -115,17 +107,14 @@ def _tasks(runs: list[_Run], trials: dict[str, list[Trial]]) -> list[_Task]:
 def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | None = None) -> _Task:
     if result:
         return _Task(result, True, summary.mflop, trials)
-    known = next(iter(overview(trials)), None)
+    searched = [trial for trial in trials if not trial.final]
+    known = vars(overview(trials)[0]) if trials else {}
+    best: dict[str, Any] = {name: known.get(name) for name in ("default_ms", "best_ms", "configuration")}
     derived = TaskResult(
-        number=summary.number,
-        name=summary.name,
-        workload=summary.workload,
-        weight=summary.weight,
-        default_ms=known.default_ms if known else None,
-        best_ms=known.best_ms if known else None,
-        trials=sum(not trial.final for trial in trials),
-        failures=sum(trial.failure is not None for trial in trials if not trial.final),
-        configuration=known.configuration if known else None,
+        **summary.model_dump(include={"number", "name", "workload", "weight"}),
+        **best,
+        trials=len(searched),
+        failures=sum(trial.failure is not None for trial in searched),
     )
     return _Task(derived, False, summary.mflop, trials)
 
@@ -153,28 +142,28 @@ def _page(folder: Path, content: Content) -> str:
             "folder": str(folder),
         },
         titles=TITLES,
-        networks=[_network(network, header) for network in _networks_of(content)],
+        networks=[_network(header, *network) for network in _networks_of(content)],
     )
 
 
-def _network(network: _Network, header: Header) -> dict[str, Any]:
-    peak_gflops, explanation = _peak(header, [trial for task in network.tasks for trial in task.trials])
-    ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
+def _network(header: Header, name: str, runs: list[_Run], tasks: list[_Task]) -> dict[str, Any]:
+    peak_gflops, explanation = _peak(header, [trial for task in tasks for trial in task.trials])
+    ends = [(run.ended.before_ms, run.ended.after_ms) for run in runs if run.ended]
     whole = [end for end in ends if all(end)]
     rows: list[dict[str, Any]] = [
-        {"cells": line, "rate": "", "share": None} for line in cells([task.result for task in network.tasks])
+        {"cells": line, "rate": "", "share": None} for line in cells([task.result for task in tasks])
     ]
-    for row, task in zip(rows, network.tasks, strict=False):  # below the tasks their sum
+    for row, task in zip(rows, tasks, strict=False):  # below the tasks their sum
         row["rate"] = significant(task.gflops) if task.gflops else "-"
         row["share"] = task.gflops / peak_gflops if task.gflops and peak_gflops else None
     return {
-        "name": "Tasks of no run that is recorded" if network.name is None else network.name,
+        "name": name,
         "before_and_after": end_to_end(*whole[-1] if whole else (None, None)),
         "rows": rows,
-        "unfinished": [task.result.number for task in network.tasks if not task.ended],
+        "unfinished": [task.result.number for task in tasks if not task.ended],
         "peak": explanation,
-        "tasks": [_task(task) for task in network.tasks],
-        "runs": [_run(run) for run in network.runs],
+        "tasks": list(map(_task, tasks)),
+        "runs": list(map(_run, runs)),
     }
 
 
@@ -199,13 +188,10 @@ def _task(task: _Task) -> dict[str, Any]:
 def _run(run: _Run) -> dict[str, Any]:
     started, ended = run.started, run.ended
     begin = f", {min(trial.time for trial in run.trials).isoformat(timespec='seconds')}" if run.trials else ""
-    if ended is None:
-        end = "cut off, or still running"
-    else:
-        end = f"{'interrupted' if ended.interrupted else 'done'} after {duration(ended.seconds)}"
+    end = f"{'interrupted' if ended.interrupted else 'done'} after {duration(ended.seconds)}" if ended else None
     hosts = list(dict.fromkeys([*started.hosts, *(trial.host for trial in run.trials)]))
     return {
-        "summary": f"Run {started.run}{begin}: {end}",
+        "summary": f"Run {started.run}{begin}: {end or 'cut off, or still running'}",
         "facts": {
             "tuner": started.tuner,
             "boards": ", ".join(started.hosts),
