@@ -20,11 +20,9 @@ NO_RECORDS = "none"
 
 
 def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress = SILENT) -> Records | None:
-    """The records that a build for a board uses; None if it uses none.
+    """The records that a build for a board uses, in a folder, or in the board's own if that fits; None if it uses none.
 
-    Args:
-        chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
-        progress: gets a note if the board's own folder is not used, and why.
+    `progress` gets a note if the board's own folder is not used, and why.
     """
     if chosen == NO_RECORDS:
         return None

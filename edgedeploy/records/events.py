@@ -15,14 +15,7 @@ from edgedeploy.records.trial import Conditions, Count, Quantity, Trial, speed_u
 
 
 class _TaskRecord(Record):
-    """A task.
-
-    Attributes:
-        number: its name for `--tasks`.
-        name: of its function.
-        workload: the structural hash of its function.
-        weight: how often one inference runs it.
-    """
+    """A task: its number for `--tasks`, the structural hash of its function, and how often one inference runs it."""
 
     number: Count
     name: str
@@ -52,9 +45,7 @@ class TaskResult(_TaskRecord):
     Attributes:
         default_ms: of the untuned default; None if it could not be measured.
         best_ms: of the best candidate, measured interleaved with the default.
-        trials: of all runs that count.
-        failures: among these trials.
-        configuration: of the best candidate.
+        trials: of all runs that count, with failures.
     """
 
     default_ms: Quantity | None

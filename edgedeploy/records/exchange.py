@@ -74,12 +74,9 @@ def import_records(source: Path, into: Path | None = None, progress: Progress = 
 
 
 def prune(folder: Path, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Drop failures, and of each task all but the best. The default stays, and the trials of the last run's end.
+    """Drop failures, and of each task all but the best `keep`, the default, and the trials of the last run's end.
 
-    Args:
-        folder: of the records.
-        keep: how many of the best trials of each task stay.
-        dry_run: change nothing; return what would happen.
+    With `dry_run`, nothing is changed: the result is what would happen.
     """
     content = read_records(folder)
     if dry_run:

@@ -19,16 +19,7 @@ DATABASE = "records.sqlite"
 
 
 class Header(Record):
-    """Which board and which target records are of.
-
-    Attributes:
-        format: version of the records' structure.
-        board: name of the board profile.
-        target: TVM's target.
-        tvm: TVM's version.
-        edgedeploy: the version that created the records.
-        created: in UTC.
-    """
+    """Which board profile and which of TVM's targets records are of; which versions began them, and when, in UTC."""
 
     format: Literal[1] = 1
     board: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f.][^/\x00-\x1f\x7f]*$", max_length=200)]

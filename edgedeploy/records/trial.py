@@ -30,11 +30,8 @@ Time = Annotated[datetime, AfterValidator(_in_utc)]
 class Conditions(Record):
     """The state of a board while it measured; None if the board does not report it.
 
-    Attributes:
-        governor: of the first core's frequency.
-        frequency_mhz: of the first core.
-        temperature_c: of the hottest zone, in degrees Celsius.
-        throttled: whether the board slowed itself down since the batch began.
+    Governor and frequency are those of the first core, the temperature, in degrees Celsius, is that of the hottest
+    zone; `throttled` is whether the board slowed itself down since the batch began.
     """
 
     governor: str | None = None
@@ -51,15 +48,10 @@ class Trial(Record):
 
     Attributes:
         time: in UTC.
-        run: identity of the tuning run.
-        task: the task's name, for people.
         workload: the structural hash of the task's function, which names the task in records.
         number: of the trial in its task, counted from 0, which is the untuned default.
-        configuration: the candidate, as JSON.
         seconds: each measurement of one run of the kernel; empty if it failed.
         final: measured again at the end of its task, interleaved with the default and the other best.
-        host: the board that measured it.
-        conditions: of that board.
     """
 
     time: Time
@@ -113,16 +105,9 @@ def speed_up(default: float | None, best: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class TaskOverview:
-    """The records of one task in numbers.
+    """The records of one task in numbers: its name in the last trial, and medians of the trial that a build uses.
 
-    Attributes:
-        task: the name of its function, as in the last trial.
-        workload: the structural hash of its function.
-        trials: with failures.
-        default_ms: the median of the untuned default, of the same kind as the best one: measured interleaved with it,
-            or not.
-        best_ms: the median of the trial that a build uses.
-        configuration: of that trial.
+    `default_ms` is the median of the untuned default, measured interleaved with the best one if that was.
     """
 
     task: str
