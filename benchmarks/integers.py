@@ -95,7 +95,7 @@ def memory(files: dict[str, Path], progress: Progress) -> list[list[str]]:
 def _kilobytes(network: Candidate) -> list[int]:
     path = network.prepared.package_path
     found = read_manifest(path).memory
-    outputs = sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in network.outputs)
+    outputs = sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in network.prepared.manifest.results)
     sizes = [found.workspace_bytes - outputs, outputs, found.constants_bytes, path.stat().st_size]
     return [-(-size // 1000) for size in sizes]
 

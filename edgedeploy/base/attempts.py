@@ -61,16 +61,16 @@ def attempted(work: Callable[[], Value], *, alone: bool = False) -> Value | Edge
 
 def each_attempted(
     work: Callable[[Item], Value], items: Mapping[str, Item], failed: dict[str, EdgedeployError] | None
-) -> list[Value]:
+) -> dict[str, Value]:
     """The results of the items that succeed; errors of others go into `failed` by name, or are raised if it is None."""
-    done: list[Value] = []
+    done: dict[str, Value] = {}
     for name, item in items.items():
         outcome = attempted(partial(work, item), alone=failed is None)
         if isinstance(outcome, EdgedeployError):
             assert failed is not None
             failed[name] = outcome
         else:
-            done.append(outcome)
+            done[name] = outcome
     return done
 
 

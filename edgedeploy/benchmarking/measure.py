@@ -165,9 +165,9 @@ class Measurement:
     def all_rows(self, networks: Sequence[Candidate], measured: Callable[[Candidate], list[Row]]) -> list[Row]:
         """The rows of all networks; raises the first error if all of them failed."""
         found = each_attempted(measured, {network.case: network for network in networks}, self.failed)
-        if self.failed and not any(found):
+        if self.failed and not any(found.values()):
             raise next(iter(self.failed.values()))
-        return [row for each in found for row in each]
+        return [row for rows in found.values() for row in rows]
 
     def report(self, machine: Machine, networks: Sequence[Candidate], rows: list[Row]) -> Report:
         """The report of all rows."""
@@ -197,12 +197,11 @@ def measure(networks: Sequence[Candidate], peers: Sequence[Engine], threads: int
     meter = measurement.meter(lambda script: Place().run(script).text)
     present = [OURS, *([UNTUNED] if any(network.untuned for network in networks) else [])]
     for engine in peers:
-        reason = engine.absence()
-        if reason is None:
+        if reason := engine.absence():
+            for network in networks:
+                measurement.skip(engine, network.case, reason)
+        else:
             present.append(engine)
-            continue
-        for network in networks:
-            measurement.skip(engine, network.case, reason)
 
     def measured(network: Candidate) -> list[Row]:
         with ExitStack() as stack:
@@ -242,7 +241,7 @@ def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threa
     package = package or network.prepared
     scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
     scratch.mkdir()
-    outputs = [spec.name for spec in network.outputs]
+    outputs = [spec.name for spec in network.prepared.manifest.results]
     accelerated = package.manifest.device is not None
     return Task(
         file, package.package_path, network.tensors(), outputs, threads, scratch, accelerated, network.batch or 1

@@ -23,7 +23,6 @@ from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.frontends.onnx.inputs import with_own_inputs
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.records.best import NO_RECORDS
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.target.resolved import ResolvedBoard
@@ -40,8 +39,6 @@ class Candidate:
 
     name: str
     prepared: Prepared
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
     batch: int | None = None
     untuned: Prepared | None = None
 
@@ -56,7 +53,7 @@ class Candidate:
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Seeded random inputs by name."""
-        return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.inputs)}
+        return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.prepared.manifest.inputs)}
 
     @property
     def reference(self) -> Engine:
@@ -105,11 +102,8 @@ def candidates(
         left_out: gets the case and the error of a network that cannot have a batch; if None, the error is raised.
         failed: gets the errors of other networks that cannot be found or built; if None, they are raised.
     """
-
-    def source_of(model: str) -> tuple[str, Source]:
-        return model, source_to_measure(model, shapes, progress, options)
-
-    sources = dict(each_attempted(source_of, {model: model for model in models}, failed))
+    find = partial(source_to_measure, shapes=shapes, progress=progress, options=options)
+    sources = each_attempted(find, {model: model for model in models}, failed)
     names = [source.name for source in sources.values()]
 
     def built(model: str) -> list[Candidate]:
@@ -132,11 +126,11 @@ def candidates(
                     raise
                 left_out(case_of(name, batch), error)
                 continue
-            manifest = prepared.manifest
-            found.append(Candidate(name, prepared, manifest.inputs, manifest.results, batch, untuned))
+            found.append(Candidate(name, prepared, batch, untuned))
         return found
 
-    return [each for found in each_attempted(built, {model: model for model in sources}, failed) for each in found]
+    found = each_attempted(built, {model: model for model in sources}, failed)
+    return [each for of_model in found.values() for each in of_model]
 
 
 def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
