@@ -46,8 +46,7 @@ class Llvm:
             mca, mc = shutil.which(f"llvm-mca{suffix}"), shutil.which(f"llvm-mc{suffix}")
             if mca is None or mc is None:
                 continue
-            stated = capture([mca, "--version"]).stdout
-            match = re.search(r"LLVM version (\d+(?:\.\d+)*)", stated)
+            match = re.search(r"LLVM version (\d+(?:\.\d+)*)", capture([mca, "--version"]).stdout)
             version = match[1] if match else None
             if version and int(version.partition(".")[0]) >= OLDEST:
                 return cls(mca, mc, version)

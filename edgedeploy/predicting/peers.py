@@ -141,12 +141,7 @@ def _line(result: PeerResult) -> str:
 
 @dataclass(frozen=True)
 class PeerPrediction:
-    """What an inference of another engine takes.
-
-    Attributes:
-        prediction: by file instead of function; None if the engine cannot run the network.
-        difference: of its outputs from the reference's, as a fraction of the largest value.
-    """
+    """What an inference of another engine takes, by file instead of function; with the fields of its `PeerResult`."""
 
     engine: str
     version: str | None = None
@@ -260,9 +255,7 @@ def record_engine(
 ) -> tuple[list[Executed], list[np.ndarray]]:
     """What one inference of a network executes in an engine, file by file, and the network's outputs.
 
-    Args:
-        task: the network in the engine's own form, its inputs, the names of its outputs, and a folder.
-        root: of `machine`.
+    The task has the network in the engine's own form; `root` is of `machine`.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), Target(board.architecture, PYTHON), progress)
     record = task.folder / "record"

@@ -16,13 +16,11 @@ from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from edgedeploy.predicting.mca import Llvm, batches, products
-from edgedeploy.predicting.record import MISSES, RUNTIME, Ownership, Record, Window, owners, windows
+from edgedeploy.predicting.record import LINE, MISSES, RUNTIME, Ownership, Record, Window, owners, windows
 from edgedeploy.predicting.recording import record_package
 from edgedeploy.predicting.tools import Means
 from edgedeploy.target.board import Board
 from edgedeploy.target.core_model import CoreModel, Memory
-
-LINE_BYTES = 64
 
 # The most turns of a loop whose end the branch predictor foresees, if their number never changes.
 _FORESEEN_TURNS = 32
@@ -228,7 +226,7 @@ def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
         kinds = level.model_dump(include={"foreseen", "random", "store", "written_back"})
         for kind, cost in kinds.items():
             if isinstance(level, Memory):
-                passed_on = LINE_BYTES * core.clock_mhz / (level.gb_per_s * 1e3)
+                passed_on = LINE * core.clock_mhz / (level.gb_per_s * 1e3)
                 costs[f"{name}_{kind}"] = cost if threads == 1 else max(cost / threads, passed_on)
             else:
                 costs[f"{name}_{kind}"] = cost if level.shared else cost / threads

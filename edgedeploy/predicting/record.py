@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,8 @@ MISSES = (
 # The files that the recorder writes.
 BLOCKS, TRACE = "blocks", "trace"
 
-# Bytes of an instruction of 64-bit ARM.
-WIDTH = 4
+# Bytes of an instruction of 64-bit ARM, and of a line of its caches.
+WIDTH, LINE = 4, 64
 
 _ENTRY = "__tvm_ffi_"
 # The owner of code outside the network's functions.
@@ -66,11 +67,9 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Record:
-    """One inference.
+    """One inference of a network's library in a program, the agent; both as mappings name them.
 
-    Attributes:
-        runs: int64 [n, 2], in the order of time: the index of a block, and how often it ran before another one did.
-        agent, library: the program, and the network's library, as mappings name them.
+    `runs`, int64 [n, 2], are in the order of time: the index of a block, and how often it ran before another one did.
     """
 
     blocks: Sequence[Block]
@@ -147,7 +146,7 @@ class Ownership:
 def owners(record: Record) -> Ownership:
     """The function of the network that each run of a record belongs to."""
     entries = exported_functions(record.library)
-    names = [RUNTIME]
+    numbers = {RUNTIME: 0}  # of the owners
     entered = np.full(len(record.blocks), -1)  # by block: the owner that begins with it
     side = np.full(len(record.blocks), -1)  # by block: 0 in the agent, 1 in the network's library
     for index, (path, offset) in enumerate(record.places()):
@@ -156,14 +155,12 @@ def owners(record: Record) -> Ownership:
         elif path == record.library:
             side[index] = 1
             if offset in entries:
-                if entries[offset] not in names:
-                    names.append(entries[offset])
-                entered[index] = names.index(entries[offset])
+                entered[index] = numbers.setdefault(entries[offset], len(numbers))
     ran = record.runs[:, 0]
     begun = entered[ran]
     functions, sides = _latest(begun), _latest(side[ran])
-    calls = np.bincount(begun[begun >= 0], minlength=len(names)).tolist()
-    return Ownership(names, np.where((sides == 0) | (functions < 0), 0, functions), calls)
+    calls = np.bincount(begun[begun >= 0], minlength=len(numbers)).tolist()
+    return Ownership(list(numbers), np.where((sides == 0) | (functions < 0), 0, functions), calls)
 
 
 def owners_by_file(record: Record) -> Ownership:
@@ -241,11 +238,10 @@ def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int
 
 def _backwards(runs: np.ndarray, run: int, done: int) -> Iterator[int]:
     """The blocks before one, the nearest first; in its own run, it ran `done` times before."""
-    yield from [int(runs[run, 0])] * done
+    yield from repeat(int(runs[run, 0]), done)
     for earlier in range(run - 1, -1, -1):
         block, times = runs[earlier].tolist()
-        for _ in range(times):
-            yield block
+        yield from repeat(block, times)
 
 
 def _forwards(runs: np.ndarray, run: int, done: int, ownership: Ownership) -> Iterator[int]:
@@ -253,6 +249,5 @@ def _forwards(runs: np.ndarray, run: int, done: int, ownership: Ownership) -> It
     owner = ownership.runs[run]
     while run < len(runs) and ownership.runs[run] == owner:
         block, times = runs[run].tolist()
-        for _ in range(times - done):
-            yield block
+        yield from repeat(block, times - done)
         run, done = run + 1, 0

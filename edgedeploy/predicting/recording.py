@@ -12,7 +12,7 @@ from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
-from edgedeploy.predicting.record import BLOCKS, Record, read_record
+from edgedeploy.predicting.record import BLOCKS, LINE, Record, read_record
 from edgedeploy.predicting.tools import recorder, recording_emulator
 from edgedeploy.selftest.emulator import Emulator, write_package
 from edgedeploy.target.board import Board
@@ -27,8 +27,6 @@ _TIMEOUT_S = 3600
 PYTHON = "3.11"
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "libgomp1", "libstdc++6")
-
-_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -94,12 +92,9 @@ def run_recorded(
     what: str = "one inference",
     progress: Progress = SILENT,
 ) -> None:
-    """Run a board's program under emulation, and record it.
+    """Run a board's program under emulation, and record it: with qemu's `options` for core and root.
 
-    Args:
-        options: of qemu: core and root.
-        environment: all variables that the program gets.
-        what: names the recorded inference in messages.
+    `environment` has all variables that it gets; `what` names the recorded inference in messages.
     """
     program = recording_emulator(board)
     marked = [f"mark={marks.call}:{marks.argument}", f"watch={marks.watch}", f"record={marks.record}"]
@@ -146,8 +141,8 @@ def machine(board: Board, core: CoreModel, folder: Path, progress: Progress = SI
                 "type": "Data" if level == 1 else "Unified",
                 "size": f"{kib}K",
                 "ways_of_associativity": ways,
-                "number_of_sets": kib * 1024 // _LINE_BYTES // ways,
-                "coherency_line_size": _LINE_BYTES,
+                "number_of_sets": kib * 1024 // LINE // ways,
+                "coherency_line_size": LINE,
                 "shared_cpu_list": every if level == 3 or (level == 2 and core.l3 is None) else str(number),
             }
             for name, value in values.items():

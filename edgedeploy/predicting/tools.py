@@ -51,11 +51,9 @@ def recording_emulator(board: Board) -> str:
             why=f"{name}-static takes no plugins",
             hints=[_INSTALL],
         )
-    text = capture([found, "--version"]).stdout
-    match = re.search(r"version (\d+)\.(\d+)", text)
+    match = re.search(r"version (\d+)\.(\d+)", capture([found, "--version"]).stdout)
     version = (int(match[1]), int(match[2])) if match else None
-    takes = capture([found, "--help"]).stdout
-    if "-plugin" not in takes:
+    if "-plugin" not in capture([found, "--help"]).stdout:
         raise UnsupportedError(
             f"{found} takes no plugins", why="it is linked statically, or was built without", hints=[_INSTALL]
         )
