@@ -57,11 +57,8 @@ def measure_on_board(
 ) -> Report:
     """Measure networks on a board, on edgedeploy and on other engines, which are removed from the board afterwards.
 
-    The report names engines that the board's Python or CPU cannot load, or that cannot run a network.
-
-    Args:
-        networks: at least one, built for the board.
-        threads: the board's cores if None.
+    The report names engines that the board's Python or CPU cannot load, or that cannot run a network. There is at least
+    one network, built for the board. There are as many `threads` as the board has cores if None.
     """
     machine: Machine | None = None
     progress = measurement.progress

@@ -72,7 +72,7 @@ class BoardEngines(Closing):
             except BoardConnectionError as error:
                 self._progress.note(f"{folder} may still be on the board: {error.cause}")
 
-    def load(self, engine: Engine, task: Task) -> BoardEngine:
+    def load(self, engine: Engine, task: Task) -> _BoardEngine:
         """Load a network into an engine on the board; `task.folder` takes the converted network.
 
         Raises CannotRunError if the engine has no wheel, the board's Python or CPU cannot load it, or it cannot run the
@@ -87,7 +87,7 @@ class BoardEngines(Closing):
         paths = [self._upload_wheel(wheel) for wheel in wheels]
         folder = self._upload_network(task)
         costs = Costs(compile_s, size_bytes=task.size_bytes)
-        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, costs)
+        return _BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, costs)
 
     @cached_property
     def _folder(self) -> str:
@@ -98,22 +98,22 @@ class BoardEngines(Closing):
         return created.text
 
     @cached_property
-    def _python(self) -> Target | str:
-        """The board's Python, or why none can be used."""
+    def _python(self) -> Target:
+        """The system that the board's Python loads wheels of."""
         answer = self._connection.run(_PROBE)
         if not answer.text:
-            return "the board has no Python: apt-get install python3"
+            raise CannotRunError("the board has no Python: apt-get install python3")
         try:
             (major, minor), machine, size, libc = json.loads(answer.text)
             return Target(ARCHITECTURES[machine, size], f"{int(major)}.{int(minor)}", int(libc.split(".")[1]))
-        except KeyError:
-            return f"there are no wheels for {machine} with pointers of {size} bytes"
-        except (ValueError, TypeError, AttributeError, IndexError):
-            return f"the board's Python does not start: {answer.messages[-_LONGEST_REASON:]}"
+        except KeyError as error:
+            raise CannotRunError(f"there are no wheels for {machine} with pointers of {size} bytes") from error
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            why = f"the board's Python does not start: {answer.messages[-_LONGEST_REASON:]}"
+            raise CannotRunError(why) from error
 
     def _wheel(self, name: str, version: str | None) -> Site:
-        if isinstance(python := self._python, str):
-            raise CannotRunError(python)
+        python = self._python
         try:
             return site(name, version, python, self._progress)
         except DownloadError as error:
@@ -159,7 +159,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
-class BoardEngine(Closing):
+class _BoardEngine(Closing):
     """A `Player`: an engine's process on the board; a context manager that ends it."""
 
     device = CPU
@@ -179,14 +179,12 @@ class BoardEngine(Closing):
         self._costs = replace(costs, load_s=load_s, first_s=first_s)
 
     def turn(self, warmup: int, count: int) -> Turn:
-        """Run `warmup` inferences, then time `count`."""
         seconds = self._ask({"warmup": warmup, "count": count}).get("seconds")
         if not isinstance(seconds, list) or len(seconds) != count:
             raise CannotRunError("it does not report how long it took")
         return Turn([_positive(each) for each in seconds], None)
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The outputs of the last inference by name."""
         peak = self._ask({}).get("peak_bytes")
         self._costs = replace(self._costs, peak_bytes=peak if isinstance(peak, int) else None)
         read = self._connection.run('exec cat -- "$1/outputs.npz"', self._folder, timeout_s=_ANSWER_S)
@@ -197,7 +195,6 @@ class BoardEngine(Closing):
             raise CannotRunError(f"its outputs cannot be read: {last_line(error)}") from error
 
     def profile(self, count: int) -> Profile | None:
-        """The times of `count` inferences by operator, in a network that is loaded once more; None if not supported."""
         answer = self._ask({"profile": count}).get("functions")
         if answer is None:
             return None
@@ -207,11 +204,9 @@ class BoardEngine(Closing):
             raise CannotRunError("it does not report how long its operators took") from error
 
     def costs(self) -> Costs:
-        """What it needed besides the time of an inference; the peak memory is known once outputs were read."""
-        return self._costs
+        return self._costs  # with the peak memory once outputs were read
 
     def close(self) -> None:
-        """End the process."""
         self._program.close()
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:

@@ -35,14 +35,9 @@ _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy of an inference.
+    """The energy of one call, including the board's idle power, and the mean power while calls follow one another.
 
-    Attributes:
-        joules: of one call, including the board's idle power.
-        watts: the mean while inferences follow one another.
-        idle_watts: the mean while the board is idle.
-        source: a key of `SOURCES`.
-        estimated: whether the source misses a part of the board.
+    `source` is a key of `SOURCES`; `estimated` is whether that misses a part of the board.
     """
 
     joules: float

@@ -264,11 +264,10 @@ def answer_requests(engine: str, path: Path, inputs: Inputs, names: list[str], t
             rest()
             answer(seconds=seconds)
         elif "profile" in request:
-            supported = engine == "onnxruntime"
-            prefix = path.with_suffix(".profile")
-            answer(
-                functions=profile_onnxruntime(path, inputs, threads, prefix, request["profile"]) if supported else None
-            )
+            functions = None
+            if engine == "onnxruntime":
+                functions = profile_onnxruntime(path, inputs, threads, path.with_suffix(".profile"), request["profile"])
+            answer(functions=functions)
         else:
             np.savez(written, *outputs())
             answer(peak_bytes=peak_bytes())

@@ -37,10 +37,9 @@ class Machine(Record):
 
     Attributes:
         cores: how many processors this process may use.
-        os: the system and its kernel.
         load: how many processes ran or waited to, on average over the minute before the first measurement; None if
             unknown.
-        governor: of the frequency of a board's first core.
+        governor: of a board's first core.
         temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
         temperature_after_c: of the same zone, after the last measurement.
         throttled: whether a board slowed itself down during the measurement; None if unknown.
@@ -112,15 +111,11 @@ class Row:
     Attributes:
         device: the processor, or the own name of another device.
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
-        max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
-            output where that is largest.
-        max_abs_diff: the largest |difference| of that output, small if the output is nearly zero.
-        same_top1: whether the first output has its largest value at the same place as the reference's, for every
-            image; None if that output is not one row of scores for each.
+        max_rel_diff, max_abs_diff: the `Difference` of the output where it is relatively the largest.
+        same_top1: as `measure.same_top1` finds.
         batch: how many inferences one call makes, if requested. Times are those of a call.
         turns_ms: the median of each turn, by which runs are compared: inferences of one turn are not independent.
-        energy: of a call; None if not measured.
-        functions: the time by function, the longest first; None if not measured.
+        functions: the time by function, the longest first.
     """
 
     model: str
@@ -158,12 +153,7 @@ class Row:
         """The row for scripts: times as their number and statistics, in milliseconds."""
         total, kernels = self.times.total, self.times.kernels
         return {
-            "model": self.model,
-            "batch": self.batch,
-            "engine": self.engine,
-            "version": self.version,
-            "device": self.device,
-            "threads": self.threads,
+            **{name: getattr(self, name) for name in ("model", "batch", "engine", "version", "device", "threads")},
             "runs": len(total.runs_ms),
             **total.to_dict(),
             "p90_ms": total.p90_ms,
@@ -174,10 +164,7 @@ class Row:
             **({"kernels": kernels.to_dict()} if kernels else {}),
             **({"energy": asdict(self.energy)} if self.energy else {}),
             **({} if self.functions is None else {"functions": [each.as_dict() for each in self.functions]}),
-            "ratio": self.ratio,
-            "max_rel_diff": self.max_rel_diff,
-            "max_abs_diff": self.max_abs_diff,
-            "same_top1": self.same_top1,
+            **{name: getattr(self, name) for name in ("ratio", "max_rel_diff", "max_abs_diff", "same_top1")},
         }
 
 
@@ -196,9 +183,7 @@ class Report:
 
     Attributes:
         ours, reference: the names of our engine and of the one whose outputs are taken for right.
-        skipped: engines and networks without a row.
         runs: how many inferences of each engine were timed, if requested.
-        random_weights: the networks whose weights are random.
         untuned: the name of our engine without tuning records, if both were measured.
     """
 

@@ -43,9 +43,7 @@ class Sample:
 class Samples:
     """Inputs of a network, read one after the other in each iteration.
 
-    Attributes:
-        folder: the folder or file that the user named.
-        items: the chosen files, or the numbers of a video's chosen images, ascending.
+    `folder`, which may be a file, is what the user named; `items` are chosen files, or numbers of a video's images.
     """
 
     folder: Path
@@ -108,10 +106,9 @@ def find_samples(
     """
     _require(path)
     files = _files_below(path) if is_folder(path) else [path]
-    arrays = [file for file in files if file.suffix in _ARRAYS]
-    images = [] if arrays else [file for file in files if _begins_as_image(file)]
-    if arrays:
+    if arrays := [file for file in files if file.suffix in _ARRAYS]:
         return array_samples(path, evenly(arrays, most), inputs)
+    images = [file for file in files if _begins_as_image(file)]
     if not is_folder(path) and not images:
         known = _known(feed, path, network)
         with open_source(path) as source:

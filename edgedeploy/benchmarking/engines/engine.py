@@ -110,7 +110,6 @@ class Engine:
         extra: the optional dependencies of edgedeploy that it belongs to.
         lack: returns what this machine lacks for it, such as a graphics processor; None if nothing.
         imports: what else `load` imports, which is not part of the time that loading a network takes.
-        by_default: whether it is measured if no engine is named.
         profile: times a number of inferences by function or operator, in a network that is loaded for that; None
             if the engine does not support it.
     """

@@ -41,7 +41,6 @@ def _load_onnxruntime(task: Task) -> Loaded:
 
 
 def _load_tensorrt(task: Task) -> Loaded:
-    """Build an engine for this processor."""
     import tensorrt
     from cuda.bindings import runtime as cuda
 
@@ -87,7 +86,6 @@ def _load_tensorrt(task: Task) -> Loaded:
 
 
 def _build(tensorrt: Any, logger: Any, task: Task) -> Any:
-    """The serialised engine."""
     builder = tensorrt.Builder(logger)
     network = builder.create_network(0)
     parser = tensorrt.OnnxParser(network, logger)

@@ -10,8 +10,7 @@ import numpy as np
 from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Profile, Task, profile_of_functions
 
 
-def load(task: Task) -> Loaded:
-    """Open the package."""
+def _load(task: Task) -> Loaded:
     from edgedeploy.runtime.session import Session
 
     session = Session.open(task.package, task.threads)
@@ -34,8 +33,7 @@ def load(task: Task) -> Loaded:
     return Loaded(run_on_device, outputs, session.device_name, lambda: seconds[0])
 
 
-def profile(task: Task, count: int) -> Profile:
-    """The time of each function of the package."""
+def _profile(task: Task, count: int) -> Profile:
     from edgedeploy.runtime.session import Session
 
     return profile_of_functions(Session.open(task.package, task.threads), task.inputs, count)
@@ -46,8 +44,8 @@ ENGINE = Engine(
     module="edgedeploy",
     distribution="edgedeploy",
     suffix=".onnx",
-    load=load,
-    profile=profile,
+    load=_load,
+    profile=_profile,
     imports=("tvm", "edgedeploy.runtime.session"),
 )
 # The same for packages that were built without tuning records.

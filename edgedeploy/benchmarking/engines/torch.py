@@ -63,7 +63,6 @@ def _profile(task: Task, count: int, *, compiled: bool) -> Profile:
 
 
 def _no_compiler() -> str | None:
-    """Why networks cannot be compiled here."""
     if any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
         return None
     return "torch.compile needs a C++ compiler, and there is none here"
