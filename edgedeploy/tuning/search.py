@@ -70,7 +70,6 @@ class CostModel:
 
     def learn(self, task: Task, results: Iterable[tuple[Configuration, float | None]]) -> None:
         """Learn the times of candidates of a task, in seconds; None for one that failed."""
-        assert task.group is not None
         known = self._results.setdefault(task.key, {})
         for configuration, seconds in results:
             rate = 1 / seconds if seconds else 0.0
@@ -100,7 +99,6 @@ class CostModel:
 
 def features(task: Task, configuration: Configuration) -> np.ndarray:
     """Numbers that describe a candidate: its layer, its form and genes, and the estimate of the board's model."""
-    assert task.group is not None
     layer, board = task.group.layer, task.processor.board
     estimates = log2(1 + task.strategy.estimate(configuration)), log2(1 + layer.operations)
     tile = configuration.register_tile
@@ -141,19 +139,12 @@ def _gene_names() -> list[str]:
 
 
 class Search:
-    """A search among the candidates of one task; this one tries them in order or shuffled.
+    """A search among the candidates of one task, each once; this one tries them in order."""
 
-    Attributes:
-        seconds: times of the candidates that were tried; infinite if they failed.
-    """
-
-    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int, *, shuffled: bool = False) -> None:
-        """Search candidates without repetitions, the first `head` of them before any other."""
+    def __init__(self, candidates: Sequence[Configuration]) -> None:
         self.candidates = list(candidates)
+        # Of those that were tried; infinite if they failed.
         self.seconds: dict[Configuration, float] = {}
-        self._head = self.candidates[:head]
-        self._random = random.Random(seed)
-        self._shuffled = shuffled
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
         """Learn what candidates took, in seconds; None for one that failed."""
@@ -162,18 +153,7 @@ class Search:
 
     def propose(self, count: int) -> list[Configuration]:
         """Up to `count` candidates that were not tried yet; none if all were."""
-        chosen = [each for each in self._head if each not in self.seconds][:count]
-        if len(chosen) < count:
-            chosen += self._next(count - len(chosen), {*self.seconds, *chosen})
-        return chosen
-
-    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
-        """Up to `count` candidates that are not taken."""
-        untried = self._untried(taken)
-        return self._random.sample(untried, min(count, len(untried))) if self._shuffled else untried[:count]
-
-    def _untried(self, taken: set[Configuration]) -> list[Configuration]:
-        return [each for each in self.candidates if each not in taken]
+        return [each for each in self.candidates if each not in self.seconds][:count]
 
 
 class Evolution(Search):
@@ -182,8 +162,9 @@ class Evolution(Search):
     def __init__(
         self, candidates: Sequence[Configuration], head: int, seed: int, task: Task, model: CostModel | None
     ) -> None:
-        """As `Search`; `model` sorts the offspring, once it has learnt enough."""
-        super().__init__(candidates, head, seed)
+        """Try the first `head` candidates before any other; `model` sorts the offspring, once it has learnt enough."""
+        super().__init__(candidates)
+        self._head, self._random = self.candidates[:head], random.Random(seed)
         self._task, self._model = task, model
         self._by_prior = sorted(self.candidates, key=task.strategy.estimate)
         self._populations = {
@@ -198,8 +179,15 @@ class Evolution(Search):
             self._model.learn(self._task, results)
 
     @override
+    def propose(self, count: int) -> list[Configuration]:
+        chosen = [each for each in self._head if each not in self.seconds][:count]
+        if len(chosen) < count:
+            chosen += self._next(count - len(chosen), {*self.seconds, *chosen})
+        return chosen
+
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
-        untried = self._untried(taken)
+        """Up to `count` candidates that are not taken."""
+        untried = [each for each in self.candidates if each not in taken]
         if len(untried) <= count:
             return untried
         ranked = self._ranked(taken, count)
@@ -302,10 +290,11 @@ def search_for(
         model.learn(task, known)
     ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(known) if seconds)
     fitting = dict.fromkeys(each for _, index in ranked if task.strategy.fits(each := known[index][0]))
-    first = list(dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]]))
-    candidates = list(dict.fromkeys([*first, *task.candidates]))
-    if tuner == "gridsearch":
-        return Search(candidates, len(first), seed)
+    first = dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]])
+    others = [each for each in dict.fromkeys(task.candidates) if each not in first]
     if tuner == "random":
-        return Search(candidates, len(first), seed, shuffled=True)
+        random.Random(seed).shuffle(others)
+    candidates = [*first, *others]
+    if tuner in ("gridsearch", "random"):
+        return Search(candidates)
     return Evolution(candidates, len(first), seed, task, model)
