@@ -132,9 +132,5 @@ class Products(NamedTuple):
 @cache
 def products(instruction: str) -> Products:
     """The products of one instruction: mnemonic, one blank, operands."""
-    return Products(
-        *(
-            next((count for pattern, count in table if re.match(pattern, instruction)), 0)
-            for table in (_FLOATS, _INTEGERS, _HALVES)
-        )
-    )
+    tables = (_FLOATS, _INTEGERS, _HALVES)
+    return Products(*(next((count for each, count in table if re.match(each, instruction)), 0) for table in tables))

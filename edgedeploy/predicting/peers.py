@@ -32,7 +32,7 @@ from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, Vi
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
 from edgedeploy.predicting.record import owners_by_file, read_record
-from edgedeploy.predicting.recording import PYTHON, Marks, cache_options, machine, run_recorded
+from edgedeploy.predicting.recording import PYTHON, cache_options, machine, run_recorded
 from edgedeploy.predicting.tools import Means
 from edgedeploy.target.board import Board
 
@@ -40,10 +40,7 @@ from edgedeploy.target.board import Board
 PREDICTOR = 1
 
 # The program calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
-_MARKS = Marks(call=155, argument=0, watch=0, record=1)
-
-# Why an engine is left out that could be recorded.
-NOT_RECORDED = "it was not recorded yet"
+_MARKS = "mark=155:0,watch=0,record=1"
 
 # The fraction of the largest value by which outputs may differ, or edgedeploy's own tolerance if that is larger: other
 # kernels round differently, but not more. Engines in half precision choose no layers for single.
@@ -223,7 +220,7 @@ def predict_peers(
             found = results.find(key)
             if found is None:
                 if not record:
-                    raise NotHereError(NOT_RECORDED)
+                    raise NotHereError("it was not recorded yet")
                 found = recorded(engine, key)
                 results.add(found)
             if found.left_out:

@@ -166,21 +166,12 @@ def executed(
     shares = counts / counts.sum(axis=0)
     found = []
     for owner, (rate, error) in rates.items():
-        instructions = int(counts[owner] @ record.lengths)
+        name, calls, instructions = ownership.names[owner], ownership.calls[owner], int(counts[owner] @ record.lengths)
+        core, core_error = instructions * rate, instructions * error
         floats, integers, halves = (counts[owner] @ multiplied).tolist()
+        missed = dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True))
         found.append(
-            Executed(
-                ownership.names[owner],
-                ownership.calls[owner],
-                instructions,
-                instructions * rate,
-                instructions * error,
-                ends[owner],
-                floats,
-                integers,
-                dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
-                halves,
-            )
+            Executed(name, calls, instructions, core, core_error, ends[owner], floats, integers, missed, halves)
         )
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.agent.build import agent_for
@@ -28,26 +27,11 @@ PYTHON = "3.11"
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "libgomp1", "libstdc++6")
 
-
-@dataclass(frozen=True)
-class Marks:
-    """A system call that marks the beginnings and ends of a program's inferences.
-
-    Attributes:
-        call, argument: the number of the system call, and its first argument.
-        watch: the mark at which the model of the caches begins.
-        record: the mark at which the recorded inference begins; it ends at the next one.
-    """
-
-    call: int
-    argument: int
-    watch: int
-    record: int
-
-
-# The agent reads the monotonic clock (clock_gettime is call 113 of 64-bit ARM, that clock is 1) when an inference
-# begins and when it has ended. The first one fills the caches' model.
-AGENT_MARKS = Marks(call=113, argument=1, watch=0, record=2)
+# The plugin's arguments about marks: a system call with its first argument marks the beginnings and ends of inferences;
+# the model of the caches begins at the mark `watch`, and the recorded inference at the mark `record`. The agent reads
+# the monotonic clock (clock_gettime is call 113 of 64-bit ARM, that clock is 1) when an inference begins and when it
+# has ended. The first one fills the caches' model.
+AGENT_MARKS = "mark=113:1,watch=0,record=2"
 
 
 def cache_options(board: Board, core: CoreModel) -> list[str]:
@@ -84,7 +68,7 @@ def run_recorded(
     command: Sequence[str],
     board: Board,
     core: CoreModel,
-    marks: Marks,
+    marks: str,
     folder: Path,
     *,
     options: Sequence[str],
@@ -97,8 +81,7 @@ def run_recorded(
     `environment` has all variables that it gets; `what` names the recorded inference in messages.
     """
     program = recording_emulator(board)
-    marked = [f"mark={marks.call}:{marks.argument}", f"watch={marks.watch}", f"record={marks.record}"]
-    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marked, *cache_options(board, core)])
+    plugin = ",".join([str(recorder(progress)), f"out={folder}", marks, *cache_options(board, core)])
     with progress.stage(f"record {what} under {Path(program).name}"):
         try:
             # No other variables: their size shifts the stack, which changes cache misses.
