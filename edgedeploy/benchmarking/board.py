@@ -23,9 +23,6 @@ from edgedeploy.runtime.opening import Place, open_on
 from edgedeploy.runtime.served import RemoteSession
 from edgedeploy.tuning.conditions import Throttling
 
-# The reference runs on this machine, for its outputs only.
-_REFERENCE_THREADS = 1
-
 _WARMUP_CALLS = 3
 
 
@@ -91,7 +88,7 @@ def measure_on_board(
                 with tempfile.TemporaryDirectory(prefix="edgedeploy-bench-") as name:
                     folder = Path(name)
                     file = network.write(folder)
-                    reference = reference_outputs(network, file, folder, _REFERENCE_THREADS)
+                    reference = reference_outputs(network, file, folder, threads=1)  # on this machine
                     for engine in peers:
                         try:
                             task = task_for(network, engine, file, folder, used)

@@ -171,18 +171,13 @@ class Measurement:
 
     def report(self, machine: Machine, networks: Sequence[Candidate], rows: list[Row]) -> Report:
         """The report of all rows."""
-        random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
+        reference = " or ".join(dict.fromkeys(network.reference.name for network in networks))
+        skipped = [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
+        skipped, failed = [*self.before, *skipped], dict(self.failed or {})
+        random = dict.fromkeys(each.name for each in networks if each.prepared.source.options.weights == "random")
+        untuned = UNTUNED.name if any(network.untuned for network in networks) else None
         return Report(
-            machine,
-            OURS.name,
-            " or ".join(dict.fromkeys(network.reference.name for network in networks)),
-            self.rounds,
-            rows,
-            [*self.before, *(Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items())],
-            self.runs,
-            list(dict.fromkeys(random)),
-            UNTUNED.name if any(network.untuned for network in networks) else None,
-            dict(self.failed or {}),
+            machine, OURS.name, reference, self.rounds, rows, skipped, self.runs, list(random), untuned, failed
         )
 
 

@@ -95,15 +95,11 @@ def medians(report: Report) -> str | None:
         made.axes.set_axisbelow(True)
         for place, engine in enumerate(engines):
             found = [(x, row) for x, case in enumerate(cases) if (row := report.row(case, engine))]
-            for x, row in found:
-                [bar] = made.axes.bar(
-                    x + (place - (len(engines) - 1) / 2) * width,
-                    row.median_ms - floor,
-                    width,
-                    floor,
-                    color=COLOURS[place % len(COLOURS)],
-                    label=engine if row is found[0][1] else None,
-                )
+            middles = [x + (place - (len(engines) - 1) / 2) * width for x, _ in found]
+            heights = [row.median_ms - floor for _, row in found]
+            colour = COLOURS[place % len(COLOURS)]
+            bars = made.axes.bar(middles, heights, width, floor, color=colour, label=engine)
+            for bar, (_, row) in zip(bars, found, strict=True):
                 made.tell(bar, "bar", [f"{engine} on {row.case}: {_median(row)}"])
         made.axes.set_xticks(range(len(cases)), [short(case, _LONGEST_NAME) for case in cases], rotation=25, ha="right")
     return made.svg

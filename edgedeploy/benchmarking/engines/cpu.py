@@ -6,7 +6,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -51,19 +50,15 @@ def _profile_mnn(task: Task, count: int) -> Profile:
     """The time between the two calls that MNN's older interface makes before and after each operator."""
     import MNN
 
+    inputs = {}
     for name, array in task.inputs.items():
         if array.dtype != np.float32:
             raise CannotRunError(f"input {name!r} is {array.dtype}: MNN's operators are timed for float32 only")
-    inputs = {
-        name: MNN.Tensor(
-            array.shape, MNN.Halide_Type_Float, np.ascontiguousarray(array), MNN.Tensor_DimensionType_Caffe
-        )
-        for name, array in task.inputs.items()
-    }
+        data = np.ascontiguousarray(array)
+        inputs[name] = MNN.Tensor(array.shape, MNN.Halide_Type_Float, data, MNN.Tensor_DimensionType_Caffe)
     network = MNN.Interpreter(str(task.converted))
     session = network.createSession({"backend": "CPU", "numThread": task.threads, "precision": "normal"})
-    kinds: dict[str, str] = {}
-    sums: dict[str, float] = defaultdict(float)
+    found: dict[str, tuple[str, float]] = {}
     begun = 0.0
 
     def before(_tensors: Any, _operator: Any) -> bool:
@@ -72,17 +67,17 @@ def _profile_mnn(task: Task, count: int) -> Profile:
         return True
 
     def after(_tensors: Any, operator: Any) -> bool:
-        name = operator.getName()
-        sums[name] += (perf_counter() - begun) * 1e3
-        kinds[name] = operator.getType()
+        milliseconds = (perf_counter() - begun) * 1e3
+        kind, total = found.get(operator.getName(), (operator.getType(), 0.0))
+        found[operator.getName()] = kind, total + milliseconds
         return True
 
     def once() -> Once:
-        sums.clear()
+        found.clear()
         for name, data in inputs.items():  # each time: it overwrites them
             network.getSessionInput(session, name).copyFrom(data)
         network.runSessionWithCallBackInfo(session, before, after)
-        return {name: (kinds[name], milliseconds) for name, milliseconds in sums.items()}
+        return found
 
     return profile_of(once, count)
 
@@ -101,11 +96,6 @@ def convert_for_ncnn(task: Task) -> Path:
     if task.batch > 1:
         raise CannotRunError("it has no dimension for the batch")
     program = _pnnx()
-    if program is None:
-        raise NotHereError(
-            "its converter pnnx is not here (`pip install --no-deps pnnx` installs it without PyTorch, "
-            "which it does not need for ONNX)"
-        )
     source = task.folder / "network.onnx"
     shutil.copyfile(task.file, source)  # pnnx writes next to the file that it reads
     parameters, weights = task.folder / "network.ncnn.param", task.folder / "network.ncnn.bin"
@@ -117,13 +107,17 @@ def convert_for_ncnn(task: Task) -> Path:
     return parameters
 
 
-def _pnnx() -> Path | None:
+def _pnnx() -> Path:
     """The native program: inside pnnx's Python package, whose own start-up would import PyTorch, or on the path."""
     package = importlib.util.find_spec("pnnx")
     if package and package.origin and (program := Path(package.origin).with_name("pnnx")).is_file():
         return program
-    found = shutil.which("pnnx")
-    return Path(found) if found else None
+    if found := shutil.which("pnnx"):
+        return Path(found)
+    raise NotHereError(
+        "its converter pnnx is not here (`pip install --no-deps pnnx` installs it without PyTorch, which it does not "
+        "need for ONNX)"
+    )
 
 
 def _run_converter(name: str, command: list[str], folder: Path, *results: Path) -> None:

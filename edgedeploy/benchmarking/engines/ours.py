@@ -39,14 +39,7 @@ def _profile(task: Task, count: int) -> Profile:
     return profile_of_functions(Session.open(task.package, task.threads), task.inputs, count)
 
 
-ENGINE = Engine(
-    "edgedeploy",
-    module="edgedeploy",
-    distribution="edgedeploy",
-    suffix=".onnx",
-    load=_load,
-    profile=_profile,
-    imports=("tvm", "edgedeploy.runtime.session"),
-)
+_IMPORTS = ("tvm", "edgedeploy.runtime.session")
+ENGINE = Engine("edgedeploy", "edgedeploy", "edgedeploy", ".onnx", _load, profile=_profile, imports=_IMPORTS)
 # The same for packages that were built without tuning records.
 UNTUNED = replace(ENGINE, name="edgedeploy-untuned")

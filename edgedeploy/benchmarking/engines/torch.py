@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -68,21 +67,11 @@ def _no_compiler() -> str | None:
     return "torch.compile needs a C++ compiler, and there is none here"
 
 
-ENGINE = Engine(
-    "torch",
-    module="torch",
-    distribution="torch",
-    suffix=".onnx",
-    load=partial(_load, compiled=False),
-    profile=partial(_profile, compiled=False),
-    extra="bench-torch",
-    imports=("onnx", "onnx2torch"),
-)
-COMPILED = replace(
-    ENGINE,
-    name="torch-compile",
-    load=partial(_load, compiled=True),
-    profile=partial(_profile, compiled=True),
-    lack=_no_compiler,
-    by_default=False,
-)
+def _engine(name: str, *, compiled: bool, **more: Any) -> Engine:
+    load, profile = partial(_load, compiled=compiled), partial(_profile, compiled=compiled)
+    more |= {"extra": "bench-torch", "imports": ("onnx", "onnx2torch")}
+    return Engine(name, "torch", "torch", ".onnx", load, profile=profile, **more)
+
+
+ENGINE = _engine("torch", compiled=False)
+COMPILED = _engine("torch-compile", compiled=True, lack=_no_compiler, by_default=False)
