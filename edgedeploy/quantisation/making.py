@@ -113,7 +113,7 @@ def find_task(
 ) -> Task:
     """Find everything that quantising a network needs, before the long work.
 
-    `calibration` is a folder of images or arrays, or a video, of which `most` samples are taken; `demo` defines how
+    At most `most` samples are taken from `calibration`: a folder of images or arrays, or a video. `demo` defines how
     images become inputs, and outputs results.
     """
     source = find_source(model, shapes, progress, options)

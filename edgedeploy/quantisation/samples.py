@@ -61,7 +61,7 @@ class Samples:
         return _digest(self.folder, self.items)
 
     def some(self, most: int) -> Samples:
-        """At most so many, evenly chosen."""
+        """At most `most` of them, evenly chosen."""
         return replace(self, items=evenly(self.items, most))
 
 
@@ -100,7 +100,7 @@ def find_samples(
     *,
     network: Path | None = None,
 ) -> Samples:
-    """At most so many samples of a path: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
+    """At most `most` samples of a path: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
 
     `feed` is None if the network takes no images, or this is unknown; `network` is for hints.
     """
@@ -155,7 +155,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many of some items, evenly chosen."""
+    """At most `most` of some items, evenly chosen."""
     count = min(most, len(items))
     return [items[index * len(items) // count] for index in range(count)]
 

@@ -82,9 +82,9 @@ def require_plain(path: Path) -> None:
         raise
     except OSError as error:
         raise RecordsError(f"cannot read {path}", why=error.strerror) from error
-    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
-        why = "it is too large" if stat.S_ISREG(status.st_mode) else "it is not a plain file"
-        raise RecordsError(f"cannot read {path}", why=why)
+    plain = stat.S_ISREG(status.st_mode)
+    if not plain or status.st_size > LARGEST_FILE:
+        raise RecordsError(f"cannot read {path}", why="it is too large" if plain else "it is not a plain file")
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -131,7 +131,6 @@ class Builder(WorkerPool):
             return Entry(name, (), str(error))
         worker = self._idle.get()
         try:
-            worker.start()
             worker.call(_write_objects, function, name, self._board, self._folder / name, timeout_s=self._timeout_s)
         except WorkerError as error:
             return Entry(name, arguments, f"the compiler failed: {error}")

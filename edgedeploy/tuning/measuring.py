@@ -78,7 +78,7 @@ class Measurer(WorkerPool):
         patience_s: float = 30,
         tracker_s: float = 90,
     ) -> None:
-        """Prepare to measure on so many devices of a tracker under a key at the same time, without starting anything.
+        """Prepare to measure on several `devices` of a tracker under a key at once, without starting anything.
 
         `patience_s` is for devices that others use, `tracker_s` for a tracker that is away: restarts may take a minute.
         """
@@ -90,7 +90,7 @@ class Measurer(WorkerPool):
     def measure(
         self, batch: Batch, rounds: int | None = None, advance: Callable[[], None] = lambda: None
     ) -> list[Outcome]:
-        """Time each candidate once, on all devices; or let them take turns on one device, so many `rounds`.
+        """Time each candidate once, on all devices; or let them take turns on one device, in several `rounds`.
 
         `advance` is called after each turn, from any thread.
         """

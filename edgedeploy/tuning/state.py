@@ -130,17 +130,10 @@ def cells(results: Sequence[TaskResult]) -> list[list[str]]:
         known = [result.weight * value for result, value in zip(results, values, strict=True) if value is not None]
         return sum(known) if len(known) == len(results) else None
 
-    lines = [
-        row(
-            f"{result.number}  {printable(result.name)}",
-            str(result.weight),
-            result.default_ms,
-            result.best_ms,
-            result.trials,
-            result.failures,
-        )
-        for result in results
-    ]
+    lines = []
+    for each in results:
+        title = f"{each.number}  {printable(each.name)}"
+        lines.append(row(title, str(each.weight), each.default_ms, each.best_ms, each.trials, each.failures))
     if len(results) > 1:
         default, best = total(result.default_ms for result in results), total(result.best_ms for result in results)
         counts = sum(result.trials for result in results), sum(result.failures for result in results)

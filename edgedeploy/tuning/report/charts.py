@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from itertools import accumulate
 
 from edgedeploy.base.text import count, milliseconds, significant
@@ -67,26 +66,23 @@ def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
             for trial in trials
             if trial.conditions and trial.conditions.temperature_c is not None
         ),
-        key=lambda point: (point[0], point[1]),
+        key=lambda reading: reading[:2],
     )
     if not readings:
         return None
     begin = readings[0][0]
     unit, seconds = _unit((readings[-1][0] - begin).total_seconds())
-
-    def passed(time: datetime) -> float:
-        return (time - begin).total_seconds() / seconds
-
-    warmth = [temperature for _, _, temperature, _ in readings]
+    points = [((time - begin).total_seconds() / seconds, host, degrees, slow) for time, host, degrees, slow in readings]
+    warmth = [temperature for _, _, temperature, _ in points]
     with chart(f"between {min(warmth):.1f} and {max(warmth):.1f} °C") as made:
         made.axes.set(xlabel=unit, ylabel="°C")
-        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in readings)]):
-            points = [(passed(time), temperature) for time, name, temperature, _ in readings if name == host]
-            if points:
+        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in points)]):
+            own = [(x, temperature) for x, name, temperature, _ in points if name == host]
+            if own:
                 # With markers, as a line of one point is invisible.
-                [line] = made.axes.plot(*zip(*points, strict=True), ".-", label=host[:_LONGEST_NAME])
-                made.tell(line, "board", [f"{host}: {temperature:.1f} °C" for _, temperature in points])
-        slow = [(passed(time), temperature, host) for time, host, temperature, throttled in readings if throttled]
+                [line] = made.axes.plot(*zip(*own, strict=True), ".-", label=host[:_LONGEST_NAME])
+                made.tell(line, "board", [f"{host}: {temperature:.1f} °C" for _, temperature in own])
+        slow = [(x, temperature, host) for x, host, temperature, throttled in points if throttled]
         if slow:
             places = [x for x, _, _ in slow], [y for _, y, _ in slow]
             [marks] = made.axes.plot(*places, "x", color=_FAILURE, markersize=8)
