@@ -74,8 +74,6 @@ def rows(
         found = predict_peers(
             peers,
             candidate,
-            manifest,
-            contents,
             profile,
             means,
             PeerResults(RESULTS),  # another run may add to them meanwhile

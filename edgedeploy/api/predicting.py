@@ -119,9 +119,7 @@ def predict(
     peers: Sequence[PeerPrediction] = []
     if engines and candidate:
         results = PeerResults.of_user()
-        peers = predict_peers(
-            engines, candidate, manifest, contents, profile.profile, means, results, progress, threads=threads
-        )
+        peers = predict_peers(engines, candidate, profile.profile, means, results, progress, threads=threads)
     return Predicted(manifest, profile.label, threads, means, prediction, peers)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from edgedeploy.base.programs import capture
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError, UnsupportedError
 from edgedeploy.predicting.record import WIDTH, Block
 
@@ -72,11 +73,11 @@ class Llvm:
         return [[next(every) for _ in range(block.length)] for block in blocks]
 
     def cycles(
-        self, regions: Sequence[Sequence[str]], model: str, advance: Callable[[], None] = lambda: None
+        self, regions: Sequence[Sequence[str]], model: str, progress: Progress = SILENT, title: str = "predict"
     ) -> list[int]:
         """The cycles that each sequence of instructions takes once, all data in the first cache, all branches foreseen.
 
-        `model` is LLVM's name of the core. `advance` is called for each batch of `batches`.
+        `model` is LLVM's name of the core, `title` says what is predicted.
         """
         command = [self.mca, "-mtriple=aarch64", f"-mcpu={model}", "-mattr=+v8.2a,+fullfp16,+dotprod", "-iterations=1"]
         command += ["-instruction-info=0", "-resource-pressure=0", "-noalias=1"]
@@ -93,13 +94,9 @@ class Llvm:
             advance()
             return found
 
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            return [cycles for part in pool.map(measured, batches(regions)) for cycles in part]
-
-
-def batches(regions: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
-    """The regions of each call of llvm-mca."""
-    return [regions[at : at + _BATCH] for at in range(0, len(regions), _BATCH)]
+        parts = [regions[at : at + _BATCH] for at in range(0, len(regions), _BATCH)]
+        with progress.steps(title, len(parts)) as advance, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return [cycles for part in pool.map(measured, parts) for cycles in part]
 
 
 def plain(line: str) -> str:

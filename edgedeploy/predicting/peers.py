@@ -29,8 +29,7 @@ from edgedeploy.benchmarking.measure import compare
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError, cause_of
-from edgedeploy.package.manifest import Manifest
-from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
+from edgedeploy.predicting.prediction import Executed, Prediction, executed, open_package, priced
 from edgedeploy.predicting.record import owners_by_file, read_record
 from edgedeploy.predicting.recording import PYTHON, cache_options, machine, run_recorded
 from edgedeploy.predicting.tools import Means
@@ -160,8 +159,6 @@ def find_predictable_peers(names: str) -> list[Engine]:
 def predict_peers(
     engines: Sequence[Engine],
     candidate: Candidate,
-    manifest: Manifest,
-    contents: dict[str, bytes],
     board: Board,
     means: Means,
     results: PeerResults,
@@ -172,12 +169,14 @@ def predict_peers(
 ) -> list[PeerPrediction]:
     """What one inference of a network takes in other engines, or why they cannot run it.
 
+    All engines get the recorded inputs of edgedeploy's package.
+
     Args:
-        manifest, contents: edgedeploy's package of it, whose recorded inputs all engines get.
         results: the results of earlier runs; new ones are added.
         threads: how many threads the prediction is for; one is recorded.
         record: whether an engine that `results` lacks is recorded, which takes minutes; else it is left out.
     """
+    manifest, contents = open_package(candidate.prepared.package_path)
     case = manifest.selftest.cases[0]
     inputs = _arrays(manifest.inputs, case.inputs, contents)
     expected = _arrays(manifest.outputs, case.outputs, contents)
@@ -217,14 +216,12 @@ def predict_peers(
             if reason := engine.absence():
                 raise NotHereError(reason)
             key = Key.of(engine.name, engine.version(), file, inputs, board, means)
-            found = results.find(key)
-            if found is None:
+            if (found := results.find(key)) is None:
                 if not record:
                     raise NotHereError("it was not recorded yet")
-                found = recorded(engine, key)
-                results.add(found)
+                results.add(found := recorded(engine, key))
             if found.left_out:
-                return PeerPrediction(engine.name, left_out=found.left_out)
+                raise CannotRunError(found.left_out)
             prediction = priced(found.executed, board, means.core, threads)
             return PeerPrediction(engine.name, key.version, found.wheel, prediction, found.difference)
 

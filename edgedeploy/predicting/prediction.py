@@ -15,8 +15,8 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
-from edgedeploy.predicting.mca import Llvm, batches, products
-from edgedeploy.predicting.record import LINE, MISSES, RUNTIME, Ownership, Record, Window, owners, windows
+from edgedeploy.predicting.mca import Llvm, products
+from edgedeploy.predicting.record import LINE, MISSES, RUNTIME, Ownership, Record, owners, windows
 from edgedeploy.predicting.recording import record_package
 from edgedeploy.predicting.tools import Means
 from edgedeploy.target.board import Board
@@ -154,7 +154,7 @@ def executed(
 ) -> list[Executed]:
     """The contents of a record by owner, with the cycles of its instructions on LLVM's model of a core."""
     text = llvm.disassembled(record.blocks)
-    rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
+    rates = _rates(record, ownership, text, model, llvm, progress)
     # int64 [owners, blocks]: how often each ran each block.
     keys = ownership.runs * len(record.blocks) + record.runs[:, 0]
     flat = np.bincount(keys, record.runs[:, 1], len(ownership.names) * len(record.blocks)).astype(np.int64)
@@ -225,21 +225,16 @@ def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
 
 
 def _rates(
-    record: Record,
-    sampled: Mapping[int, Sequence[Window]],
-    text: Sequence[Sequence[str]],
-    model: str,
-    llvm: Llvm,
-    progress: Progress,
+    record: Record, ownership: Ownership, text: Sequence[Sequence[str]], model: str, llvm: Llvm, progress: Progress
 ) -> dict[int, tuple[float, float]]:
     """By owner, cycles per instruction, and their standard error."""
+    sampled = windows(record, ownership)
     distinct = list(dict.fromkeys(window for each in sampled.values() for window in each))
     regions = []
     for window in distinct:
         lead = [line for block in window.lead for line in text[block]] or ["nop"]
         regions += [lead, [*lead, *(line for block in window.measured for line in text[block])]]
-    with progress.steps(f"predict {len(distinct)} windows on {model}", len(batches(regions))) as advance:
-        cycles = llvm.cycles(regions, model, advance)
+    cycles = llvm.cycles(regions, model, progress, f"predict {len(distinct)} windows on {model}")
     taken = {window: cycles[2 * place + 1] - cycles[2 * place] for place, window in enumerate(distinct)}
     rates = {}
     for owner, each in sampled.items():

@@ -88,11 +88,6 @@ class Record:
         """int64 [n]: the instructions of each run."""
         return np.asarray(self.lengths[self.runs[:, 0]] * self.runs[:, 1])
 
-    @property
-    def instructions(self) -> int:
-        """The number of instructions that ran."""
-        return int(self.instructions_of_runs.sum())
-
     def places(self) -> list[tuple[Path | None, int]]:
         """The file of each block, and the offset in it; None if it is in no file."""
         mappings = sorted(self.mappings, key=lambda mapping: mapping.start)

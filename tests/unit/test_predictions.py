@@ -66,7 +66,7 @@ def test_what_the_recorder_writes_is_read(tmp_path: Path) -> None:
     assert [(block.address, block.length) for block in record.blocks] == [(0x5500001000, 2), (0x5500002000, 1)]
     assert record.blocks[0].misses == tuple(range(len(MISSES)))
     assert record.runs.tolist() == [[0, 2], [1, 1], [0, 5]]
-    assert record.instructions == 2 * 2 + 1 + 2 * 5
+    assert record.instructions_of_runs.sum() == 2 * 2 + 1 + 2 * 5
     assert record.mappings == [Mapping(0x5500000000, 0x5500004000, 0x1000, Path("/a folder/model.so"))]
 
 
