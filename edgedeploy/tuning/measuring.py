@@ -83,7 +83,7 @@ class Measurer(WorkerPool):
         `patience_s` is for devices that others use, `tracker_s` for a tracker that is away: restarts may take a minute.
         """
         super().__init__(_prepare, devices)
-        self._tracker, self._key = tracker, key
+        self.tracker, self.key = tracker, key
         self._evaluation, self._threads_of_function = evaluation, threads
         self._patience_s, self._tracker_s = patience_s, tracker_s
 
@@ -141,8 +141,8 @@ class Measurer(WorkerPool):
         deadline, registered_s = time.monotonic() + self._tracker_s, _REGISTERED_S
         while True:
             try:
-                require_device(self._tracker, self._key, registered_s)
-                return request(self._tracker, self._key, self._patience_s)
+                require_device(self.tracker, self.key, registered_s)
+                return request(self.tracker, self.key, self._patience_s)
             except NoTrackerError:
                 if time.monotonic() > deadline:
                     raise
@@ -200,7 +200,7 @@ class _Share:
         if index is None:
             self._false_starts += 1
             if self._false_starts == _FALSE_STARTS:
-                raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
+                raise DeviceLostError(f"the device at {self._device} breaks every session as it begins", why=why)
             return
         self.suspect = index
         if TIMEOUT_MARK in why and time.monotonic() - self._since >= self.limit_s:
@@ -221,18 +221,15 @@ class _Share:
 class Farm:
     """Boards of one kind under one key of a tracker."""
 
-    def __init__(
-        self, servers: Sequence[BoardServer], measurer: Measurer, tracker: Endpoint, key: str, progress: Progress
-    ) -> None:
+    def __init__(self, servers: Sequence[BoardServer], measurer: Measurer, progress: Progress) -> None:
         """Use running servers; none for the boards of somebody else's tracker, which are not ours to revive."""
-        self._servers = list(servers)
-        self._measurer, self._tracker, self._key, self._progress = measurer, tracker, key, progress
+        self._servers, self._measurer, self._progress = list(servers), measurer, progress
         self._throttling = {server.name: Throttling(server.run) for server in servers}
 
     @property
     def names(self) -> list[str]:
         """The boards, or the tracker that they are from."""
-        return [server.name for server in self._servers] or [f"{self._key} of {self._tracker}"]
+        return [server.name for server in self._servers] or [f"{self._measurer.key} of {self._measurer.tracker}"]
 
     def measure(self, batch: Batch, rounds: int | None = None) -> list[Outcome]:
         """Time each candidate of a batch, even if boards are lost and return; `rounds` as for `Measurer.measure`."""
@@ -270,7 +267,7 @@ class Farm:
     def _recover(self, lost: DeviceLostError) -> None:
         self._progress.note(f"{lost}")
         if not self._servers:
-            require_device(self._tracker, self._key, RETURN_S)
+            require_device(self._measurer.tracker, self._measurer.key, RETURN_S)
             return
         gone: dict[BoardServer, EdgedeployError] = {}
         for server in self._servers:

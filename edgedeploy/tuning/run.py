@@ -14,10 +14,10 @@ from datetime import datetime, timezone
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
-from edgedeploy.records.trial import Conditions, Trial
+from edgedeploy.records.trial import Trial
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.finals import Finals, preferred
-from edgedeploy.tuning.measuring import Farm, Outcome
+from edgedeploy.tuning.measuring import Farm
 from edgedeploy.tuning.search import CostModel, search_for
 from edgedeploy.tuning.task import Task
 
@@ -121,20 +121,17 @@ class TuningRun:
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress
     ) -> list[tuple[Configuration, float | None]]:
         """Build, measure and record candidates; returns their times in seconds."""
-        outcomes, conditions = self._measured(task, proposed)
         results = []
-        for candidate, outcome in zip(proposed, outcomes, strict=True):
-            trial = self._trial(task, candidate, progress.count, outcome, conditions)
+        trials = self._measured(task, {each: progress.count + place for place, each in enumerate(proposed)})
+        for candidate, trial in zip(proposed, trials, strict=True):
             self.records.add(trial)
             results.append(progress.add(candidate, trial))
             self.listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
         return results
 
-    def _measured(
-        self, task: Task, candidates: Sequence[Configuration], rounds: int | None = None
-    ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
-        """Build and measure, and measure again if a board slowed itself down."""
-        batch = self.builder.build(map(task.scheduled, candidates))
+    def _measured(self, task: Task, numbers: Mapping[Configuration, int], rounds: int | None = None) -> list[Trial]:
+        """Build and measure numbered candidates, again if a board slowed itself down; trials of `rounds` are final."""
+        batch = self.builder.build(map(task.scheduled, numbers))
         try:
             for repetition in range(MOST_REPETITIONS):
                 self.farm.conditions()  # resets the counters
@@ -146,7 +143,26 @@ class TuningRun:
                 self.listener(Noted(text=f"{', '.join(slow)} slowed down from heat or low voltage: measuring again"))
         finally:
             batch.remove()
-        return outcomes, conditions
+        trials = []
+        for (candidate, number), outcome in zip(numbers.items(), outcomes, strict=True):
+            host = outcome.device or "local"
+            trials.append(
+                Trial(
+                    time=datetime.now(timezone.utc),
+                    run=self.identity,
+                    task=task.name,
+                    workload=task.key,
+                    number=number,
+                    configuration=candidate.model_dump(mode="json"),
+                    seconds=outcome.seconds,
+                    failure=outcome.failure,
+                    error=outcome.error,
+                    final=rounds is not None,
+                    host=host,
+                    conditions=conditions.get(host),
+                )
+            )
+        return trials
 
     def _final(self, task: Task, progress: _Progress) -> TaskResult:
         """Run the default and the best interleaved, and record the winner as the one to build with."""
@@ -155,12 +171,9 @@ class TuningRun:
         fastest = sorted(progress.seconds, key=progress.seconds.__getitem__)
         best = [each for each in fastest if each != default][:FINALISTS]
         if best and not self.stopping():
-            contenders = list(dict.fromkeys([default, *best, *self._present(task)]))
-            outcomes, conditions = self._measured(task, contenders, ROUNDS)
-            trials = [
-                self._trial(task, each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
-                for each, outcome in zip(contenders, outcomes, strict=True)
-            ]
+            finalists = [default, *best, *self._present(task)]
+            numbers = {each: progress.numbers.get(each, progress.count) for each in finalists}
+            contenders, trials = list(numbers), self._measured(task, numbers, ROUNDS)
             chosen = preferred([trial.median_s for trial in trials])
             winner, default_s, winner_s = contenders[chosen], trials[0].median_s, trials[chosen].median_s
             self.finals.enter(task, list(zip(contenders, trials, strict=True)))
@@ -180,32 +193,6 @@ class TuningRun:
         """The candidate that builds take at present; nothing if it cannot be built for this board."""
         best = self.records.best(task.key) if self.options.resume else None
         return [each for each, _ in task.measured([best] if best else []) if task.strategy.fits(each)]
-
-    def _trial(
-        self,
-        task: Task,
-        candidate: Configuration,
-        number: int,
-        outcome: Outcome,
-        conditions: Mapping[str, Conditions],
-        *,
-        final: bool = False,
-    ) -> Trial:
-        host = outcome.device or "local"
-        return Trial(
-            time=datetime.now(timezone.utc),
-            run=self.identity,
-            task=task.name,
-            workload=task.key,
-            number=number,
-            configuration=candidate.model_dump(mode="json"),
-            seconds=outcome.seconds,
-            failure=outcome.failure,
-            error=outcome.error,
-            final=final,
-            host=host,
-            conditions=conditions.get(host),
-        )
 
 
 class _Progress:

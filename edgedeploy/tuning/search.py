@@ -291,7 +291,7 @@ def search_for(
     ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(known) if seconds)
     fitting = dict.fromkeys(each for _, index in ranked if task.strategy.fits(each := known[index][0]))
     first = dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]])
-    others = [each for each in dict.fromkeys(task.candidates) if each not in first]
+    others = [each for each in task.candidates if each not in first]
     if tuner == "random":
         random.Random(seed).shuffle(others)
     candidates = [*first, *others]

@@ -204,7 +204,7 @@ def _started(stack: ExitStack, boards: Boards, evaluation: Evaluation, progress:
         measurer = stack.enter_context(Measurer(endpoint, key, evaluation, devices=devices, threads=profile.cores))
         builder.start()
         measurer.start()
-    return builder, Farm(servers, measurer, endpoint, key, progress)
+    return builder, Farm(servers, measurer, progress)
 
 
 def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tuple[float, float] | None:

@@ -246,7 +246,7 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
     board, endpoint = Board(), free_endpoint()
     with Measurer(endpoint, "k") as measurer:
         measurer.start()
-        farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", told := Notebook())
+        farm = Farm([cast(BoardServer, board)], measurer, told := Notebook())
         with begun_late(endpoint, 1):
             outcomes = farm.measure(BATCH)
             turns = farm.measure(BATCH, rounds=3)
@@ -261,7 +261,7 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
 def test_a_tracker_that_stays_away_is_named_and_not_the_board() -> None:
     board = Board()
     with Measurer(Endpoint("127.0.0.1", 9), "k", tracker_s=1) as measurer:
-        farm = Farm([cast(BoardServer, board)], measurer, Endpoint("127.0.0.1", 9), "k", Notebook())
+        farm = Farm([cast(BoardServer, board)], measurer, Notebook())
         with pytest.raises(NoTrackerError, match="no tracker answers") as lost:
             farm.measure(BATCH)
     assert board.revived == 0

@@ -148,8 +148,7 @@ def _page(folder: Path, content: Content) -> str:
 
 def _network(header: Header, name: str, runs: list[_Run], tasks: list[_Task]) -> dict[str, Any]:
     peak_gflops, explanation = _peak(header, [trial for task in tasks for trial in task.trials])
-    ends = [(run.ended.before_ms, run.ended.after_ms) for run in runs if run.ended]
-    whole = [end for end in ends if all(end)]
+    whole = [(end.before_ms, end.after_ms) for run in runs if (end := run.ended) and end.before_ms and end.after_ms]
     rows: list[dict[str, Any]] = [
         {"cells": line, "rate": "", "share": None} for line in cells([task.result for task in tasks])
     ]
