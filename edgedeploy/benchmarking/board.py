@@ -68,7 +68,7 @@ def measure_on_board(
         def run(script: str) -> str:
             return connection.run(script).text
 
-        meter, state = measurement.meter(run), Throttling(run)
+        measurement, state = measurement.metered(run), Throttling(run)
         state.conditions()
 
         def measured(network: Candidate) -> list[Row]:
@@ -95,7 +95,7 @@ def measure_on_board(
                             players[engine] = stack.enter_context(board_engines.load(engine, task))
                         except CannotRunError as error:
                             measurement.leave_out(network, engine, error)
-                return measurement.rows(network, players, reference, used, meter)
+                return measurement.rows(network, players, reference, used)
 
         rows = measurement.all_rows(networks, measured)
         after = state.conditions()

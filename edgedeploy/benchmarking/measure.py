@@ -55,6 +55,7 @@ class Measurement:
         failed: the errors of networks that failed before, to which others are added. If None, they are raised.
         energy: whether the energy of an inference is measured, too.
         profiled: the profile of the machine or board, if the time by function is measured, too.
+        meter: reads the power for that.
         skipped: networks by engine and reason.
     """
 
@@ -65,11 +66,12 @@ class Measurement:
     energy: bool = False
     profiled: Board | None = None
     progress: Progress = SILENT
+    meter: PowerMeter | None = None
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
-    def meter(self, run: Run) -> PowerMeter | None:
-        """A meter that runs scripts where networks are measured, if energy is requested."""
-        return PowerMeter(run) if self.energy else None
+    def metered(self, run: Run) -> Measurement:
+        """The same with a meter, if energy is measured; `run` runs scripts where networks run."""
+        return replace(self, meter=PowerMeter(run)) if self.energy else self
 
     def skip(self, engine: Engine, case: str, reason: str, *, where: str = "") -> None:
         """Leave an engine out for a network; the first time for a reason this is noted."""
@@ -86,12 +88,7 @@ class Measurement:
         self.skip(engine, network.case, str(error), where=f" for {network.case}")
 
     def rows(
-        self,
-        network: Candidate,
-        players: Mapping[Engine, Player],
-        reference: Mapping[str, np.ndarray],
-        threads: int,
-        meter: PowerMeter | None,
+        self, network: Candidate, players: Mapping[Engine, Player], reference: Mapping[str, np.ndarray], threads: int
     ) -> list[Row]:
         """Let all players take turns on one network, and make their rows; `reference` has the expected outputs."""
         number = min(self.rounds, self.runs or self.rounds) * len(players)
@@ -111,7 +108,7 @@ class Measurement:
                 continue
             if package:
                 costs = replace(costs, compile_s=package.build_s, size_bytes=package.package_path.stat().st_size)
-            energy, functions = self._further(network, engine, player, threads, meter)
+            energy, functions = self._further(network, engine, player, threads)
             times = timing(own)
             busy = median(turn.processors or 0.0 for turn in own)
             if busy > threads + _EXTRA_PROCESSORS:
@@ -138,15 +135,15 @@ class Measurement:
         return rows
 
     def _further(
-        self, network: Candidate, engine: Engine, player: Player, threads: int, meter: PowerMeter | None
+        self, network: Candidate, engine: Engine, player: Player, threads: int
     ) -> tuple[Energy | None, tuple[FunctionProfile, ...] | None]:
         """The energy of an inference, and the times of its functions, the longest first; None if not requested or not
         available. The player may end."""
         energy = None
         try:
-            if meter:
+            if self.meter:
                 with self.progress.stage(f"energy of {network.case} on {engine.name}"):
-                    energy = meter.energy_of(player)
+                    energy = self.meter.energy_of(player)
             if self.profiled is None:
                 return energy, None
             with self.progress.stage(f"profile {network.case} on {engine.name}"):
@@ -189,7 +186,7 @@ def measure(networks: Sequence[Candidate], peers: Sequence[Engine], threads: int
     machine, progress = this_machine(), measurement.progress
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
-    meter = measurement.meter(lambda script: Place().run(script).text)
+    measurement = measurement.metered(lambda script: Place().run(script).text)
     present = [OURS, *([UNTUNED] if any(network.untuned for network in networks) else [])]
     for engine in peers:
         if reason := engine.absence():
@@ -211,7 +208,7 @@ def measure(networks: Sequence[Candidate], peers: Sequence[Engine], threads: int
                     except CannotRunError as error:
                         measurement.leave_out(network, engine, error)
                 reference = reference_outputs(network, file, folder, threads, workers.get(network.reference))
-            return measurement.rows(network, workers, reference, threads, meter)
+            return measurement.rows(network, workers, reference, threads)
 
     return measurement.report(machine, networks, measurement.all_rows(networks, measured))
 

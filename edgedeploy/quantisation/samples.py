@@ -43,7 +43,7 @@ class Sample:
 class Samples:
     """Inputs of a network, read one after the other in each iteration.
 
-    `folder`, which may be a file, is what the user named; `items` are chosen files, or numbers of a video's images.
+    `folder`, which may be a file, is what the user named; `items` are chosen files, or ascending numbers of images.
     """
 
     folder: Path

@@ -59,8 +59,7 @@ class Task:
         """All files of that: converters write them next to each other under the same name."""
         if self.converted is None:
             return [self.file]
-        stem = self.converted.with_suffix("").name
-        return [path for path in sorted(self.converted.parent.iterdir()) if path.name.startswith(f"{stem}.")]
+        return sorted(self.converted.parent.glob(f"{self.converted.stem}.*"))
 
     @property
     def size_bytes(self) -> int:
