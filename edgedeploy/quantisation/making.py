@@ -186,7 +186,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     worst = worst_layers(model, made, layers, samples, progress)
     # The metadata of the network's files, and the record.
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
-    metadata |= {KEY: record.model_dump_json(exclude_none=True)}
+    metadata[KEY] = record.model_dump_json(exclude_none=True)
     if prepared.heads:
         metadata[HEADS] = dumped(prepared.heads)
     if usage:

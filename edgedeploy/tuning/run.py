@@ -69,9 +69,16 @@ class TuningRun:
         self.finals = Finals(self.identity, self.tasks, self.records.add)
         self._model = CostModel() if self.options.tuner == "xgb" else None
 
-    def summaries(self) -> list[TaskSummary]:
-        """The tasks, with the counts of earlier trials."""
-        return [self._summary(task, self._earlier(task)) for task in self.tasks]
+    def summary(self, task: Task) -> TaskSummary:
+        """A task, with the count of its earlier trials."""
+        candidates, done = len(task.candidates), len(self._earlier(task))
+        return TaskSummary(
+            **task.identity,
+            mflop=task.mflop,
+            candidates=candidates,
+            trials=min(max(self.options.trials, done), candidates),
+            done=done,
+        )
 
     def run(self) -> None:
         """Tune all tasks."""
@@ -85,11 +92,10 @@ class TuningRun:
         elsewhere = task.measured(trial for each in self.others for trial in each.trials(task.key))
         known = [(candidate, trial.median_s) for candidate, trial in elsewhere]
         search = search_for(options.tuner, task, self._model, known, options.seed)
-        earlier = self._earlier(task)
-        summary = self._summary(task, earlier)
+        summary = self.summary(task)
         self.listener(TaskStarted(task=summary))
         progress = _Progress(task)
-        search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(earlier)])
+        search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(self._earlier(task))])
         limit = math.inf if options.early_stopping is None else options.early_stopping
         while progress.count < summary.trials and progress.since_better < limit and not self.stopping():
             proposed = search.propose(min(BATCH, summary.trials - progress.count))
@@ -101,16 +107,6 @@ class TuningRun:
         self.records.note(event)
         self.listener(event)
         return result
-
-    def _summary(self, task: Task, earlier: Sequence[Trial]) -> TaskSummary:
-        candidates = len(task.candidates)
-        return TaskSummary(
-            **task.identity,
-            mflop=task.mflop,
-            candidates=candidates,
-            trials=min(max(self.options.trials, len(earlier)), candidates),
-            done=len(earlier),
-        )
 
     def _earlier(self, task: Task) -> list[Trial]:
         """Trials of earlier runs, which are not repeated."""

@@ -146,7 +146,7 @@ def tune_all(
                 tuner=options.tuner,
                 seed=options.seed,
                 folder=str(folder),
-                tasks=run.summaries(),
+                tasks=list(map(run.summary, tasks)),
                 conditions=next(iter(farm.conditions().values()), None),
             )
             records.note(started)
