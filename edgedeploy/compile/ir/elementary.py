@@ -14,18 +14,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, register_op_attr
-from tvm.tirx import (
-    Broadcast,
-    FloatImm,
-    Let,
-    Select,
-    Shuffle,
-    Var,
-    call_llvm_pure_intrin,
-    const,
-    register_intrin_lowering,
-    reinterpret,
-)
+from tvm.tirx import FloatImm, Let, Select, Shuffle, Var, call_llvm_pure_intrin, const, reinterpret
 
 # A scalar or vector expression of TIR.
 Expression = Any
@@ -78,7 +67,7 @@ def use_vector_arithmetic() -> None:
     for name in _ONE_BY_ONE:
         register_op_attr(f"tirx.{name}", "TVectorizable", True)
     for name, function in POLYNOMIALS.items():
-        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(name, function), level=_LEVEL)
+        tirx.register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(name, function), level=_LEVEL)
 
 
 def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
@@ -102,46 +91,55 @@ def _of_elements(call: Call) -> Expression:
     return Shuffle(results, list(lanes))
 
 
+class _Names:
+    """Names of values that an expression uses more than once, so that each is computed once."""
+
+    def __init__(self) -> None:
+        self._values: list[tuple[Var, Expression]] = []
+
+    def __call__(self, value: Expression) -> Var:
+        """A new name for a value."""
+        self._values.append((Var("value", value.ty), value))
+        return self._values[-1][0]
+
+    def within(self, expression: Expression) -> Expression:
+        """An expression that may use the names."""
+        for name, value in reversed(self._values):
+            expression = Let(name, value, expression)
+        return expression
+
+
 def exponential(value: Expression) -> Expression:
     """e to the power of `value`: the nearest power of two, times a polynomial for the rest."""
-
-    def of(x: Var) -> Expression:
-        clamped = tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT))
-        return _reduced(clamped, lambda r, bits: _named(bits, lambda b: product(x, r, b)))
-
-    def product(x: Var, rest: Var, bits: Var) -> Expression:
-        # Float32 does not hold two to the 128th: take half of it, and a factor of two.
-        power = reinterpret(x.ty.dtype, tirx.min(bits, _like(bits, 254)) << 23)
-        twice = Select(bits > _like(bits, 254), _like(x, 2.0), _like(x, 1.0))
-        finite = (_polynomial(_EXP, rest) * rest * rest + rest + _like(x, 1.0)) * power * twice
-        return Select(x <= _like(x, _LARGEST_EXPONENT), finite, x * _like(x, math.inf))
-
-    return _named(value, of)
+    named = _Names()
+    x = named(value)
+    clamped = tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT))
+    rest, bits = _reduced(named, clamped)
+    bits = named(bits)
+    # Float32 does not hold two to the 128th: take half of it, and a factor of two.
+    power = reinterpret(x.ty.dtype, tirx.min(bits, _like(bits, 254)) << 23)
+    twice = Select(bits > _like(bits, 254), _like(x, 2.0), _like(x, 1.0))
+    finite = (_polynomial(_EXP, rest) * rest * rest + rest + _like(x, 1.0)) * power * twice
+    return named.within(Select(x <= _like(x, _LARGEST_EXPONENT), finite, x * _like(x, math.inf)))
 
 
 def decay(value: Expression) -> Expression:
     """e to the power of a value that is not positive, as in a softmax: no code for large ones."""
-
-    def of(x: Var) -> Expression:
-        clamped = Select(x < _like(x, _SMALLEST_EXPONENT), _like(x, _SMALLEST_EXPONENT), x)  # NaN stays NaN
-        return _reduced(clamped, product)
-
-    def product(rest: Var, bits: Expression) -> Expression:
-        power = reinterpret(rest.ty.dtype, bits << 23)
-        return (_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * power
-
-    return _named(value, of)
+    named = _Names()
+    x = named(value)
+    # NaN stays NaN.
+    rest, bits = _reduced(named, Select(x < _like(x, _SMALLEST_EXPONENT), _like(x, _SMALLEST_EXPONENT), x))
+    power = reinterpret(x.ty.dtype, bits << 23)
+    return named.within((_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * power)
 
 
-def _reduced(value: Expression, body: Callable[[Var, Expression], Expression]) -> Expression:
-    """An expression of a value less the nearest multiple of ln 2, and the multiple's biased exponent."""
-
-    def split(x: Var, rounded: Var) -> Expression:
-        whole = rounded - _like(x, _ROUNDER)
-        rest = x - whole * _like(x, _LN2_HIGH) - whole * _like(x, _LN2_LOW)
-        return _named(rest, lambda r: body(r, _bits(rounded) - (_ROUNDER_BITS - 127)))
-
-    return _named(value, lambda x: _named(x * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: split(x, r)))
+def _reduced(named: _Names, value: Expression) -> tuple[Var, Expression]:
+    """A value less the nearest multiple of ln 2, and the multiple's biased exponent."""
+    x = named(value)
+    rounded = named(x * _like(x, _LOG2_E) + _like(x, _ROUNDER))
+    whole = rounded - _like(x, _ROUNDER)
+    rest = named(x - whole * _like(x, _LN2_HIGH) - whole * _like(x, _LN2_LOW))
+    return rest, _bits(rounded) - (_ROUNDER_BITS - 127)
 
 
 def sigmoid(value: Expression) -> Expression:
@@ -151,24 +149,18 @@ def sigmoid(value: Expression) -> Expression:
 
 def natural_logarithm(value: Expression) -> Expression:
     """The logarithm of the mantissa, between sqrt(1/2) and sqrt(2), plus the exponent's."""
-
-    def of(x: Var) -> Expression:
-        return _named(_bits(x) - _HALF_ROOT_BITS, lambda bits: parts(x, bits))
-
-    def parts(x: Var, bits: Var) -> Expression:
-        mantissa = reinterpret(x.ty.dtype, (bits & _like(bits, 0x7FFFFF)) + _HALF_ROOT_BITS)
-        exponent = tirx.Cast(x.ty.dtype, bits >> 23)
-        return _named(mantissa - _like(x, 1.0), lambda rest: _named(exponent, lambda e: total(x, rest, e)))
-
-    def total(x: Var, rest: Var, exponent: Var) -> Expression:
-        square = rest * rest
-        tail = _polynomial(_LOG, rest) * rest * square + exponent * _like(x, _LN2_LOW) - square * _like(x, 0.5)
-        finite = Select(x < _like(x, math.inf), tail + rest + exponent * _like(x, _LN2_HIGH), x)
-        # Zero, and subnormal numbers, which processors take for zero; negative numbers; NaN.
-        other = Select(x < _like(x, 0.0), _like(x, math.nan), Select(x < _like(x, 1.0), _like(x, -math.inf), x))
-        return Select(x >= _like(x, _SMALLEST_NORMAL), finite, other)
-
-    return _named(value, of)
+    named = _Names()
+    x = named(value)
+    bits = named(_bits(x) - _HALF_ROOT_BITS)
+    mantissa = reinterpret(x.ty.dtype, (bits & _like(bits, 0x7FFFFF)) + _HALF_ROOT_BITS)
+    rest = named(mantissa - _like(x, 1.0))
+    exponent = named(tirx.Cast(x.ty.dtype, bits >> 23))
+    square = rest * rest
+    tail = _polynomial(_LOG, rest) * rest * square + exponent * _like(x, _LN2_LOW) - square * _like(x, 0.5)
+    finite = Select(x < _like(x, math.inf), tail + rest + exponent * _like(x, _LN2_HIGH), x)
+    # Zero, and subnormal numbers, which processors take for zero; negative numbers; NaN.
+    other = Select(x < _like(x, 0.0), _like(x, math.nan), Select(x < _like(x, 1.0), _like(x, -math.inf), x))
+    return named.within(Select(x >= _like(x, _SMALLEST_NORMAL), finite, other))
 
 
 def power(base: Expression, exponent: Expression) -> Expression:
@@ -176,7 +168,7 @@ def power(base: Expression, exponent: Expression) -> Expression:
 
     Other powers are LLVM's, which computes squares by a product and calls the C library for the rest.
     """
-    constant = exponent.value if isinstance(exponent, Broadcast) else exponent
+    constant = exponent.value if isinstance(exponent, tirx.Broadcast) else exponent
     if not isinstance(constant, FloatImm) or float(constant.value).is_integer():
         return call_llvm_pure_intrin(base.ty.dtype, "llvm.pow", base, exponent)
     return exponential(natural_logarithm(base) * exponent)
@@ -204,15 +196,12 @@ def _odd_rational(
     value: Expression, bound: float, numerator: Sequence[float], denominator: Sequence[float]
 ) -> Expression:
     """x times a quotient of polynomials in x squared, of values cut to +-bound; NaN stays NaN."""
-
-    def of(x: Var) -> Expression:
-        cut = Select(x > _like(x, bound), _like(x, bound), x)
-        return _named(Select(x < _like(x, -bound), _like(x, -bound), cut), quotient)
-
-    def quotient(x: Var) -> Expression:
-        return _named(x * x, lambda square: x * _polynomial(numerator, square) / _polynomial(denominator, square))
-
-    return _named(value, of)
+    named = _Names()
+    x = named(value)
+    cut = Select(x > _like(x, bound), _like(x, bound), x)
+    x = named(Select(x < _like(x, -bound), _like(x, -bound), cut))
+    square = named(x * x)
+    return named.within(x * _polynomial(numerator, square) / _polynomial(denominator, square))
 
 
 def _polynomial(coefficients: Sequence[float], x: Var) -> Expression:
@@ -231,9 +220,3 @@ def _bits(x: Var) -> Expression:
 def _like(expression: Expression, value: float) -> Expression:
     """A constant of an expression's type."""
     return const(value, expression.ty.dtype)
-
-
-def _named(value: Expression, body: Callable[[Var], Expression]) -> Expression:
-    """An expression that uses a value more than once but computes it once."""
-    name = Var("value", value.ty)
-    return Let(name, value, body(name))
