@@ -18,16 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Emitter,
-    Rewriter,
-    constant,
-    constant_value,
-    is_call,
-    parts_of,
-    rewritten,
-    shape_of,
-)
+from edgedeploy.compile.ir.expressions import Emitter, Rewriter, constant, constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.ir.optraits import along_axis
 from edgedeploy.compile.ir.types import limits_of
 
@@ -185,7 +176,7 @@ def spell_out(module: tvm.IRModule) -> tvm.IRModule:
     With the integers' range [low, high], z their zero point and s the scale, `round(clip(x / s, low - z, high - z)) +
     z` quantises, halves to even, and `(q - z) * s` dequantises.
     """
-    return rewritten(_Speller, module)
+    return _Speller.rewritten(module)
 
 
 class _Speller(Rewriter):
@@ -199,7 +190,7 @@ class _Speller(Rewriter):
 
 def recognise(module: tvm.IRModule) -> tvm.IRModule:
     """Undo `spell_out`."""
-    return rewritten(_Recogniser, module)
+    return _Recogniser.rewritten(module)
 
 
 class _Recogniser(Rewriter):

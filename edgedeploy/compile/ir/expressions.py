@@ -90,33 +90,28 @@ class Rewriter(relax.PyExprMutator):
         """How often the network uses each variable, before anything is rewritten."""
         return Counter(each for each in parts_of(self.module["main"]) if isinstance(each, relax.Var))
 
+    @classmethod
+    def walked(cls, module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+        """The module with its function `main` rewritten; `arguments` are the class's own."""
+        # TVM calls only the methods of classes that went through `mutator`, which cannot be inherited from.
+        walk = relax.expr_functor.mutator(cls)(module, *arguments)
+        walk.builder_.update_func(module.get_global_var("main"), walk.visit_expr(module["main"]))
+        return walk.builder_.get()
 
-def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
-    """The module with its function `main` rewritten; `arguments` are the rewriter's own."""
-    # TVM calls only the methods of classes that went through `mutator`, which cannot be inherited from.
-    walk = relax.expr_functor.mutator(rewriter)(module, *arguments)
-    walk.builder_.update_func(module.get_global_var("main"), walk.visit_expr(module["main"]))
-    return walk.builder_.get()
+    @classmethod
+    def rewritten(cls, module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+        """As `walked`, without dead code."""
+        return relax.transform.DeadCodeElimination()(cls.walked(module, *arguments))
 
-
-def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
-    """As `walked`, without dead code."""
-    return relax.transform.DeadCodeElimination()(walked(rewriter, module, *arguments))
+    @classmethod
+    def canonicalised(cls, module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+        """As `rewritten`, with constants and other variables in the place of variables that only rename them."""
+        return relax.transform.CanonicalizeBindings()(cls.rewritten(module, *arguments))
 
 
 def bindings_of(function: relax.Function) -> list[Any]:
     """The bindings of a function's body, in order."""
     return [binding for block in function.body.blocks for binding in block.bindings]
-
-
-def canonicalised(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
-    """As `rewritten`, with constants and other variables in the place of variables that only rename them."""
-    return relax.transform.CanonicalizeBindings()(rewritten(rewriter, module, *arguments))
-
-
-def walk_of(rewriter: type[Rewriter], walk: Callable[..., tvm.IRModule] = rewritten) -> Callable[[Any, Any], Any]:
-    """The `run` of a pass that walks over a network by a rewriter without arguments."""
-    return lambda module, compilation: walk(rewriter, module)
 
 
 def parts_of(function: relax.Function) -> list[Any]:

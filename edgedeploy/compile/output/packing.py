@@ -26,7 +26,6 @@ from edgedeploy.compile.ir.expressions import (
     function_name,
     is_call,
     result_types,
-    rewritten,
 )
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.schedules import Scheduled
@@ -75,7 +74,7 @@ def replace_functions(
     module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None = None
 ) -> tvm.IRModule:
     """Call the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
-    return rewritten(_Replacer, module, scheduled, transform)
+    return _Replacer.rewritten(module, scheduled, transform)
 
 
 class _Replacer(Rewriter):

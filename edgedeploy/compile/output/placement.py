@@ -10,16 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax import TensorType, VDevice
 
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    bindings_of,
-    calls_of,
-    function_name,
-    is_call,
-    result_types,
-    rewritten,
-    walked,
-)
+from edgedeploy.compile.ir.expressions import Rewriter, bindings_of, calls_of, function_name, is_call, result_types
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.target.board import Board
 
@@ -77,7 +68,7 @@ def with_copies(module: tvm.IRModule, on_cpu: Set[str], board: Board) -> tvm.IRM
     Inputs and constants begin on the device; outputs stay where they were computed. `with_one_scope` must follow when
     memory is planned.
     """
-    return rewritten(_Copies, module, on_cpu, board) if on_cpu else module
+    return _Copies.rewritten(module, on_cpu, board) if on_cpu else module
 
 
 class _Copies(Rewriter):
@@ -109,7 +100,7 @@ class _Copies(Rewriter):
 
 def with_one_scope(module: tvm.IRModule) -> tvm.IRModule:
     """A network with planned memory, in the one scope that the virtual machine can allocate."""
-    return walked(_OneScope, module) if module.global_infos.get("vdevice") else module
+    return _OneScope.walked(module) if module.global_infos.get("vdevice") else module
 
 
 class _OneScope(Rewriter):

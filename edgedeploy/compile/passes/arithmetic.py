@@ -20,10 +20,9 @@ from tvm import ir, relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, shape_of, walk_of
+from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, shape_of
 from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.ir.types import bytes_of, is_floating
-from edgedeploy.compile.passes import Form, Pass
 
 # Computes one element of the result from one element of each operand.
 _Compute = Callable[..., Any]
@@ -261,10 +260,4 @@ def _checking(check: str, shape: list[int], dtype: str, name: str, sizes: list[i
     return builder.get()
 
 
-GUARD_INTEGERS = Pass(
-    "guard-integers",
-    "Check divisors and indices that are known only at run time.",
-    walk_of(_Guard),
-    Form("NHWC"),
-    required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
-)
+guard_integers = _Guard.rewritten

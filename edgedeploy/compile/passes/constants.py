@@ -16,16 +16,13 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import (
     Rewriter,
     bindings_of,
-    canonicalised,
     constant,
     constant_value,
     is_call,
     parts_of,
     shape_of,
-    walk_of,
 )
 from edgedeploy.compile.ir.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
-from edgedeploy.compile.passes import Form, Pass
 from edgedeploy.errors import ModelError
 
 # Layers whose weights may stay integers.
@@ -120,7 +117,7 @@ def fold_constants(
     left_over: list[relax.Call] = []
     skipped = _dequantised_weights(module) if but_quantised_weights else []
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = canonicalised(folder, module, left_over, skipped)
+    module = folder.canonicalised(module, left_over, skipped)
     return relax.transform.FoldConstant()(module) if left_over else module
 
 
@@ -191,15 +188,4 @@ def _flushed(argument: Any) -> Any:
     return constant(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
 
 
-FOLD_CONSTANTS = Pass(
-    "fold-constants",
-    "Evaluate operators on constants.",
-    # A CPU may compute with weights that are stored as integers.
-    lambda module, compilation: fold_constants(module, but_quantised_weights=compilation.board.device is None),
-)
-FLUSH_SUBNORMALS = Pass(
-    "flush-subnormals",
-    "Set constants below the normal numbers to zero.",
-    walk_of(_SubnormalFlusher),
-    Form("NCHW", ("float32",)),
-)
+flush_subnormals = _SubnormalFlusher.rewritten

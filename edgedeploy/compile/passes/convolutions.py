@@ -25,15 +25,10 @@ from edgedeploy.compile.ir.expressions import (
     integers_of,
     is_call,
     is_oihw,
-    rewritten,
     shape_of,
-    walk_of,
 )
 from edgedeploy.compile.ir.optraits import operator_name, per_channel
 from edgedeploy.compile.ir.types import is_floating
-from edgedeploy.compile.passes import Form, Pass, of_module
-
-_FLOAT = Form("NCHW", ("float32",))
 
 # Larger windows of means are few, and mostly whole feature maps.
 _MOST_ELEMENTS = 64
@@ -93,12 +88,7 @@ def _phases(weights: np.ndarray, strides: list[int], elements: list[int], groups
     return np.ascontiguousarray(ordered.reshape(strides[0] * strides[1], groups * outputs, inputs // groups, *elements))
 
 
-REWRITE_TRANSPOSED = Pass(
-    "rewrite-transposed",
-    "Write transposed convolutions as convolutions.",
-    walk_of(_TransposedRewriter),
-    required="TVM has no code for transposed convolutions in NHWC",
-)
+rewrite_transposed = _TransposedRewriter.rewritten
 
 
 class _Trimmer(Rewriter):
@@ -141,7 +131,7 @@ def _left(elements: int, dilation: int, stride: int, padding: int, size: int, re
     return range(first, stop)
 
 
-TRIM_KERNELS = Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", walk_of(_Trimmer))
+trim_kernels = _Trimmer.rewritten
 
 
 class _ScaleFolder(Rewriter):
@@ -196,14 +186,7 @@ class _ScaleFolder(Rewriter):
         return relax.op.add(self.emit(convolution), constant(bias.reshape(1, -1, 1, 1)))
 
 
-def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
-    """Fold constant factors and offsets into weights and bias."""
-    return rewritten(_ScaleFolder, module)
-
-
-FOLD_SCALES = Pass(
-    "fold-scales", "Fold constant factors and offsets into weights and bias.", of_module(fold_scales), _FLOAT
-)
+fold_scales = _ScaleFolder.rewritten
 
 
 class _AverageConvolver(Rewriter):
@@ -253,12 +236,9 @@ class _AverageConvolver(Rewriter):
         return is_call(value, "relax.astype") and "int" in str(value.args[0].ty.dtype)
 
 
-CONVOLVE_AVERAGES = Pass(
-    "convolve-averages",
-    "Write means over windows as depthwise convolutions.",
-    of_module(lambda module: fold_scales(rewritten(_AverageConvolver, module))),
-    _FLOAT,
-)
+def convolve_averages(module: tvm.IRModule) -> tvm.IRModule:
+    """Write means over windows as depthwise convolutions."""
+    return fold_scales(_AverageConvolver.rewritten(module))
 
 
 class _ConcatenationSplitter(Rewriter):
@@ -304,6 +284,4 @@ class _ConcatenationSplitter(Rewriter):
         return self.builder_.normalize(total)
 
 
-SPLIT_CONCATENATIONS = Pass(
-    "split-concatenations", "Split convolutions of concatenations into sums.", walk_of(_ConcatenationSplitter)
-)
+split_concatenations = _ConcatenationSplitter.rewritten

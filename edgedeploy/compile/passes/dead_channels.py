@@ -25,7 +25,6 @@ from edgedeploy.compile.ir.expressions import (
     conv2d_like,
     is_call,
     is_oihw,
-    rewritten,
     shape_of,
 )
 from edgedeploy.compile.ir.optraits import (
@@ -37,7 +36,7 @@ from edgedeploy.compile.ir.optraits import (
     keeps_constants,
     tensors_of,
 )
-from edgedeploy.compile.passes import Compilation, Form, Pass
+from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.convolutions import fold_scales
 
 # One value per channel: the value that the whole channel has for all inputs, or NaN if it has none.
@@ -100,19 +99,14 @@ def remove_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[RemovedCha
     masks = _needed_channels(function, bindings, values)
     if all(mask.all() for mask in masks.values()):
         return module, []
-    return rewritten(_Remover, module, masks, values), _report(bindings, masks)
+    return _Remover.rewritten(module, masks, values), _report(bindings, masks)
 
 
-def _remove(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    """Remove channels; their sums join the biases of the layers that read them."""
+def remove_and_note(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    """Remove channels, whose sums join the biases of the layers that read them, and note what was removed."""
     module, removed = remove_channels(module)
     compilation.removed += removed
     return fold_scales(module) if removed else module
-
-
-REMOVE_CHANNELS = Pass(
-    "remove-channels", "Remove channels that are constant or unread.", _remove, Form("NCHW", ("float32",))
-)
 
 
 def _needed_channels(function: Any, bindings: list[Any], values: dict[Any, Values]) -> dict[Any, np.ndarray]:

@@ -22,7 +22,6 @@ from edgedeploy.compile.ir.expressions import (
     is_call,
     shape_of,
     types_of,
-    walk_of,
 )
 from edgedeploy.compile.ir.types import bits_of, is_floating
 from edgedeploy.compile.layers import (
@@ -35,7 +34,7 @@ from edgedeploy.compile.layers import (
     FirstConvolution,
 )
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
+from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import PackedForm
 
@@ -44,8 +43,6 @@ LAYER_ATTRIBUTE = "edgedeploy.layer"
 
 # Layers of more input channels read NHWC: in NCHW they would go from one line of the cache to another for each of them.
 _FEW_CHANNELS = 16
-
-_FUNCTIONS = Form("functions")
 
 
 class _Lowerer(Rewriter):
@@ -119,15 +116,10 @@ def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
     return replace(window, padding=(top, left, bottom, right), padding_value=float(pad.attrs.pad_value))
 
 
-LOWER_ANCHORS = Pass(
-    "lower-anchors",
-    "Make functions of convolutions and products, which templates schedule.",
-    walk_of(_Lowerer),
-    Form("NHWC"),
-)
+lower_anchors = _Lowerer.rewritten
 
 
-def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
+def keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
     """Keep slices out of the functions of the convolutions before them.
 
     TVM takes a slice that begins at zero for an elementwise operator. Fused, it would leave the convolution's
@@ -137,11 +129,6 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
         if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
             module.update_func(variable, function.with_attr("op_pattern", INJECTIVE))
     return module
-
-
-KEEP_SLICES_APART = Pass(
-    "keep-slices-apart", "Keep slices out of the convolutions before them.", of_module(_keep_slices_apart), _FUNCTIONS
-)
 
 
 def _is_elementwise(function: tvm.tirx.PrimFunc) -> bool:
@@ -173,12 +160,7 @@ class _BroadcastSeparator(Rewriter):
         return relax.call_tir(apart, call.args[1], call.ty_args[0])
 
 
-KEEP_BROADCASTS_APART = Pass(
-    "keep-broadcasts-apart",
-    "Keep operators that broadcast a layer's result out of its function.",
-    walk_of(_BroadcastSeparator),
-    _FUNCTIONS,
-)
+keep_broadcasts_apart = _BroadcastSeparator.rewritten
 
 
 class _Separator(Rewriter):
@@ -234,12 +216,7 @@ def _bits(variable: relax.Var) -> int:
     return bits_of(str(variable.ty.dtype))
 
 
-STORE_NARROW = Pass(
-    "store-narrow",
-    "Store the narrowest form of a result that another layer's function reads.",
-    walk_of(_Separator),
-    _FUNCTIONS,
-)
+store_narrow = _Separator.rewritten
 
 
 @dataclass(frozen=True)
@@ -325,16 +302,7 @@ def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyAnchorOp | None:
     return _layer_in(module[call.args[0]])
 
 
-def _merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+def merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    """Make one function of each group, and keep the groups that hold a layer."""
     compilation.groups = fused_functions(module)
     return relax.transform.FuseTIR()(module)
-
-
-MERGE_FUSED = Pass(
-    "merge-fused",
-    "Make one function of each group.",
-    _merge_fused,
-    _FUNCTIONS,
-    Form("fused functions"),
-    required="a group runs as one function",
-)

@@ -13,7 +13,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import CpuBackend
 from edgedeploy.compile.integers.layers import Values, is_half_away
 from edgedeploy.compile.integers.operators import IntegerWriter, Summary
@@ -29,19 +28,9 @@ from edgedeploy.compile.integers.quantisation import (
     to_floats,
     to_integers,
 )
-from edgedeploy.compile.ir.expressions import (
-    Emitter,
-    Rewriter,
-    bindings_of,
-    canonicalised,
-    constant,
-    constant_value,
-    is_call,
-    rewritten,
-)
+from edgedeploy.compile.ir.expressions import Emitter, Rewriter, bindings_of, constant, constant_value, is_call
 from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.ir.types import bits_of, is_floating, limits_of
-from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
 
 # The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact if its
@@ -50,8 +39,6 @@ THROUGHOUT = "edgedeploy.integers_throughout"
 
 # Besides reshapes; of operators that take a list, all parts must have the same steps.
 _MOVES = {"broadcast_to", "concat", "flip", "max", "nn.max_pool2d", "permute_dims", "repeat", "split", "strided_slice"}
-
-_QUANTISED = Form("NCHW", ("int8", "uint8", "int16", "uint16"))
 
 
 def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
@@ -64,26 +51,17 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     Expects NCHW; weights may be `dequantize` of constants.
     """
     summary = Summary()
-    moved = canonicalised(_Mover, module, cpu.activation_type)
+    moved = _Mover.canonicalised(module, cpu.activation_type)
     types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
     type_in_file = max(BYTES, key=lambda dtype: types[dtype])
-    written = rewritten(IntegerWriter, moved, cpu, type_in_file, summary)
+    written = IntegerWriter.rewritten(moved, cpu, type_in_file, summary)
     if summary.layers:
         # First dead code of floats is removed, then the conversions at the borders are written out.
         written = relax.transform.CanonicalizeBindings()(written)
-        module = rewritten(_Border, written)
+        module = _Border.rewritten(written)
         if summary.exact and _is_throughout(written) and not any(map(is_half_away, _calls(moved))):
             module = module.with_attr(THROUGHOUT, True)
     return fold_constants(module)
-
-
-COMPUTE_IN_INTEGERS = Pass(
-    "compute-in-integers",
-    "Compute quantised layers, and operators between them, in integers.",
-    lambda module, compilation: compute_in_integers(module, host_of(compilation.board)),
-    _QUANTISED,
-    applies=lambda board: board.device is None,
-)
 
 
 def _is_throughout(module: tvm.IRModule) -> bool:
@@ -331,10 +309,6 @@ class _Rounder(Rewriter):
         return relax.op.multiply(self.emit.round(value), constant(scale, "float32"))
 
 
-ROUND_IN_FLOAT = Pass(
-    "round-in-float",
-    "Round other pairs of quantize and dequantize in float.",
-    of_module(lambda module: fold_constants(rewritten(_Rounder, module))),
-    _QUANTISED,
-    Form("NCHW", ("float32",)),
-)
+def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
+    """Round pairs of `quantize` and `dequantize` in float, and fold the constants that are left."""
+    return fold_constants(_Rounder.rewritten(module))

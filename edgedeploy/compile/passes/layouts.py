@@ -17,17 +17,13 @@ from edgedeploy.compile.ir.expressions import (
     OPAQUE,
     Rewriter,
     axes_of,
-    canonicalised,
     constant,
     constant_value,
     is_call,
     parts_of,
-    rewritten,
     shape_of,
-    walk_of,
 )
 from edgedeploy.compile.ir.optraits import slow_operators, teach_layout_conversion
-from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
 
 # The attribute of a network: by name, its operators that are slow or may be, and why.
@@ -35,8 +31,6 @@ SLOW_OPERATORS = "edgedeploy.slow_operators"
 
 # Convolutions and operators between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
-
-_NHWC = Form("NHWC")
 
 # The source of a result's index, by the numbers of values before and after.
 _PLACES = {
@@ -52,7 +46,7 @@ def convert_layout(module: tvm.IRModule, layouts: Mapping[str, Sequence[str]]) -
     if not any(is_call(part, name) for part in parts_of(module["main"]) for name in layouts):
         return module  # the time that TVM's pass takes grows with the square of the operators
     teach_layout_conversion()
-    return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks, module))
+    return relax.transform.ConvertLayout(layouts)(_SameRanks.rewritten(module))
 
 
 class _SameRanks(Rewriter):
@@ -71,18 +65,10 @@ class _SameRanks(Rewriter):
         return self.emit.reshape(operand, shape) if value is None else constant(value.reshape(shape))
 
 
-def _convert(module: tvm.IRModule) -> tvm.IRModule:
+def convert_to_nhwc(module: tvm.IRModule) -> tvm.IRModule:
+    """Move feature maps to NHWC, and weights to HWIO; note slow operators."""
     module = fold_constants(convert_layout(module, _LAYOUTS))
     return module.with_attr(SLOW_OPERATORS, slow_operators(module))
-
-
-CONVERT_LAYOUT = Pass(
-    "convert-layout",
-    "Move feature maps to NHWC, and weights to HWIO.",
-    of_module(_convert),
-    leaves=_NHWC,
-    required="templates work on NHWC",
-)
 
 
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
@@ -93,7 +79,7 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     order of the matrix's rows, also if several feature maps are concatenated; the products are summed in another order
     then.
     """
-    return canonicalised(_TransposeRemover, module)
+    return _TransposeRemover.canonicalised(module)
 
 
 class _TransposeRemover(Rewriter):
@@ -163,11 +149,6 @@ class _TransposeRemover(Rewriter):
         return features, None
 
 
-REMOVE_TRANSPOSES = Pass(
-    "remove-transposes", "Remove needless transposes that the layout leaves.", of_module(remove_transposes), _NHWC
-)
-
-
 class _ResizeSeparator(Rewriter):
     """Moves the transpose, and a slice of channels, behind a bilinear enlargement before it, which becomes two steps.
 
@@ -235,6 +216,4 @@ def _sources(mode: str, before: int, after: int) -> tuple[np.ndarray, np.ndarray
     return first.astype(np.int32), (places - first).astype(np.float32)
 
 
-SEPARATE_RESIZES = Pass(
-    "separate-resizes", "Enlarge outputs by columns, then by rows.", walk_of(_ResizeSeparator), _NHWC
-)
+separate_resizes = _ResizeSeparator.rewritten

@@ -21,7 +21,6 @@ from tvm import ir, relax, te, tirx, topi
 
 from edgedeploy.compile.ir.expressions import MOST_PARTS, OPAQUE, shape_of
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
-from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.arithmetic import LEGALISATIONS as ARITHMETIC
 from edgedeploy.compile.passes.arithmetic import Legalisation
 
@@ -311,11 +310,4 @@ _LEGALISATIONS: dict[str, Legalisation] = {
     "relax.concat": _concat,
 }
 
-LEGALISE_OPERATORS = Pass(
-    "legalise-operators",
-    "Make functions of all other operators.",
-    of_module(relax.transform.LegalizeOps(_LEGALISATIONS)),
-    Form("NHWC"),
-    Form("functions"),
-    required="code is generated from functions",
-)
+legalise_operators = relax.transform.LegalizeOps(_LEGALISATIONS)

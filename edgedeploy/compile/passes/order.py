@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 import tvm
@@ -10,33 +10,29 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
 from edgedeploy.base.catalog import unknown_name
-from edgedeploy.compile.passes import GROUP, Form, Pass, load_installed, of_module
-from edgedeploy.compile.passes.arithmetic import GUARD_INTEGERS
-from edgedeploy.compile.passes.constants import FLUSH_SUBNORMALS, FOLD_CONSTANTS
-from edgedeploy.compile.passes.convolutions import (
-    CONVOLVE_AVERAGES,
-    FOLD_SCALES,
-    REWRITE_TRANSPOSED,
-    SPLIT_CONCATENATIONS,
-    TRIM_KERNELS,
-)
-from edgedeploy.compile.passes.dead_channels import REMOVE_CHANNELS
-from edgedeploy.compile.passes.fusion import (
-    KEEP_BROADCASTS_APART,
-    KEEP_SLICES_APART,
-    LOWER_ANCHORS,
-    MERGE_FUSED,
-    STORE_NARROW,
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.passes import (
+    GROUP,
+    Compilation,
+    Form,
+    Pass,
+    arithmetic,
+    constants,
+    convolutions,
+    dead_channels,
+    fusion,
+    integers,
+    layouts,
+    legalisation,
+    load_installed,
+    of_module,
+    pad_channels,
+    signals,
+    unify,
+    unrolled,
+    volumes,
 )
 from edgedeploy.compile.passes.half_precision import COMPUTE_IN_HALF, WIDEN_HALF
-from edgedeploy.compile.passes.integers import COMPUTE_IN_INTEGERS, ROUND_IN_FLOAT
-from edgedeploy.compile.passes.layouts import CONVERT_LAYOUT, REMOVE_TRANSPOSES, SEPARATE_RESIZES
-from edgedeploy.compile.passes.legalisation import LEGALISE_OPERATORS
-from edgedeploy.compile.passes.pad_channels import PAD_CHANNELS
-from edgedeploy.compile.passes.signals import LIFT_GROUPS, LIFT_SIGNALS
-from edgedeploy.compile.passes.unify import CANONICALISE_OPERATORS, DECOMPOSE_OPERATORS, UNIFY_OPERATORS
-from edgedeploy.compile.passes.unrolled import ROLL_LOOPS
-from edgedeploy.compile.passes.volumes import LIFT_VOLUMES
 from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.target.board import Board
 
@@ -45,10 +41,11 @@ LISTING = "edgedeploy build --list-passes"
 # The attribute of reshapes that are copies, not views.
 COPIED = "edgedeploy.copied"
 
-_FUNCTIONS, _FUSED, _VIEWS = Form("functions"), Form("fused functions"), Form("fused functions and views")
+_FLOAT, _QUANTISED = Form("NCHW", ("float32",)), Form("NCHW", ("int8", "uint8", "int16", "uint16"))
+_NHWC, _FUNCTIONS, _FUSED = Form("NHWC"), Form("functions"), Form("fused functions")
 
 
-def _make_views(module: tvm.IRModule) -> tvm.IRModule:
+def _make_views(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     """Leave functions and views alone, which can be placed on a device or a CPU.
 
     Operators that TVM makes functions of last, as sorting, become functions for the CPU here. Reshapes become views,
@@ -68,52 +65,142 @@ def _make_views(module: tvm.IRModule) -> tvm.IRModule:
     return module
 
 
+def _step(
+    name: str,
+    what: str,
+    run: Callable[[tvm.IRModule], tvm.IRModule],
+    expects: Form = Form("NCHW"),
+    leaves: Form | None = None,
+    required: str = "",
+) -> Pass:
+    """A pass that takes nothing but the module."""
+    return Pass(name, what, of_module(run), expects, leaves, required)
+
+
 PASSES = [
     WIDEN_HALF,
-    DECOMPOSE_OPERATORS,
-    FOLD_CONSTANTS,
-    UNIFY_OPERATORS,
-    ROLL_LOOPS,
-    LIFT_SIGNALS,
-    LIFT_VOLUMES,
-    LIFT_GROUPS,
-    CANONICALISE_OPERATORS,
-    COMPUTE_IN_INTEGERS,
-    ROUND_IN_FLOAT,
-    REWRITE_TRANSPOSED,
-    TRIM_KERNELS,
-    FOLD_SCALES,
-    FLUSH_SUBNORMALS,
-    REMOVE_CHANNELS,
-    CONVOLVE_AVERAGES,
-    SPLIT_CONCATENATIONS,
-    COMPUTE_IN_HALF,
-    PAD_CHANNELS,
-    CONVERT_LAYOUT,
-    REMOVE_TRANSPOSES,
-    SEPARATE_RESIZES,
-    GUARD_INTEGERS,
-    LOWER_ANCHORS,
-    LEGALISE_OPERATORS,
+    _step(
+        "decompose-operators",
+        "Write operators of training as those of inference, and splits into many parts in groups.",
+        unify.decompose,
+    ),
     Pass(
+        "fold-constants",
+        "Evaluate operators on constants.",
+        # A CPU may compute with weights that are stored as integers.
+        lambda module, compilation: constants.fold_constants(
+            module, but_quantised_weights=compilation.board.device is None
+        ),
+    ),
+    _step("unify-operators", "Give operators that importers write in several ways one form.", unify.unify),
+    _step("roll-loops", "Write unrolled LSTMs as one function each.", unrolled.roll_loops),
+    _step("lift-signals", "Write operators on signals as operators on images of one row.", signals.lift_signals),
+    _step("lift-volumes", "Write operators on volumes as operators on images.", volumes.lift_volumes),
+    _step("lift-groups", "Write norms of groups of channels as sums of feature maps.", signals.lift_groups),
+    _step(
+        "canonicalise-operators", "Write bounds and leaky ReLUs as maximum, minimum and products.", unify.canonicalise
+    ),
+    Pass(
+        "compute-in-integers",
+        "Compute quantised layers, and operators between them, in integers.",
+        lambda module, compilation: integers.compute_in_integers(module, host_of(compilation.board)),
+        _QUANTISED,
+        applies=lambda board: board.device is None,
+    ),
+    _step(
+        "round-in-float",
+        "Round other pairs of quantize and dequantize in float.",
+        integers.round_in_float,
+        _QUANTISED,
+        _FLOAT,
+    ),
+    _step(
+        "rewrite-transposed",
+        "Write transposed convolutions as convolutions.",
+        convolutions.rewrite_transposed,
+        required="TVM has no code for transposed convolutions in NHWC",
+    ),
+    _step("trim-kernels", "Leave out kernel elements that read nothing but padding.", convolutions.trim_kernels),
+    _step("fold-scales", "Fold constant factors and offsets into weights and bias.", convolutions.fold_scales, _FLOAT),
+    _step("flush-subnormals", "Set constants below the normal numbers to zero.", constants.flush_subnormals, _FLOAT),
+    Pass("remove-channels", "Remove channels that are constant or unread.", dead_channels.remove_and_note, _FLOAT),
+    _step(
+        "convolve-averages",
+        "Write means over windows as depthwise convolutions.",
+        convolutions.convolve_averages,
+        _FLOAT,
+    ),
+    _step("split-concatenations", "Split convolutions of concatenations into sums.", convolutions.split_concatenations),
+    COMPUTE_IN_HALF,
+    Pass("pad-channels", "Pad channels to whole vectors.", pad_channels.pad_channels),
+    _step(
+        "convert-layout",
+        "Move feature maps to NHWC, and weights to HWIO.",
+        layouts.convert_to_nhwc,
+        leaves=_NHWC,
+        required="templates work on NHWC",
+    ),
+    _step("remove-transposes", "Remove needless transposes that the layout leaves.", layouts.remove_transposes, _NHWC),
+    _step("separate-resizes", "Enlarge outputs by columns, then by rows.", layouts.separate_resizes, _NHWC),
+    _step(
+        "guard-integers",
+        "Check divisors and indices that are known only at run time.",
+        arithmetic.guard_integers,
+        _NHWC,
+        required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
+    ),
+    _step(
+        "lower-anchors",
+        "Make functions of convolutions and products, which templates schedule.",
+        fusion.lower_anchors,
+        _NHWC,
+    ),
+    _step(
+        "legalise-operators",
+        "Make functions of all other operators.",
+        legalisation.legalise_operators,
+        _NHWC,
+        _FUNCTIONS,
+        required="code is generated from functions",
+    ),
+    _step(
         "annotate-patterns",
         "Mark functions by the kind of functions that they can be fused with.",
-        of_module(relax.transform.AnnotateTIROpPattern()),
+        relax.transform.AnnotateTIROpPattern(),
         _FUNCTIONS,
     ),
-    KEEP_SLICES_APART,
-    KEEP_BROADCASTS_APART,
-    STORE_NARROW,
-    Pass("fold-calls", "Evaluate functions of constants.", of_module(relax.transform.FoldConstant()), _FUNCTIONS),
-    Pass("fuse-operators", "Group functions that run as one.", of_module(relax.transform.FuseOps()), _FUNCTIONS),
-    MERGE_FUSED,
-    Pass("remove-dead-code", "Remove dead code.", of_module(relax.transform.DeadCodeElimination()), _FUSED),
+    _step(
+        "keep-slices-apart", "Keep slices out of the convolutions before them.", fusion.keep_slices_apart, _FUNCTIONS
+    ),
+    _step(
+        "keep-broadcasts-apart",
+        "Keep operators that broadcast a layer's result out of its function.",
+        fusion.keep_broadcasts_apart,
+        _FUNCTIONS,
+    ),
+    _step(
+        "store-narrow",
+        "Store the narrowest form of a result that another layer's function reads.",
+        fusion.store_narrow,
+        _FUNCTIONS,
+    ),
+    _step("fold-calls", "Evaluate functions of constants.", relax.transform.FoldConstant(), _FUNCTIONS),
+    _step("fuse-operators", "Group functions that run as one.", relax.transform.FuseOps(), _FUNCTIONS),
+    Pass(
+        "merge-fused",
+        "Make one function of each group.",
+        fusion.merge_fused,
+        _FUNCTIONS,
+        _FUSED,
+        required="a group runs as one function",
+    ),
+    _step("remove-dead-code", "Remove dead code.", relax.transform.DeadCodeElimination(), _FUSED),
     Pass(
         "make-views",
         "Make views of reshapes, between functions that can run on a device or on the CPU.",
-        of_module(_make_views),
+        _make_views,
         _FUSED,
-        _VIEWS,
+        Form("fused functions and views"),
         required="tensors are copied between a device and the CPU by functions and views alone",
         applies=lambda board: board.accelerator is not None,
     ),

@@ -18,7 +18,6 @@ from tvm import relax
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.ir.expressions import (
     Rewriter,
-    canonicalised,
     constant,
     constant_value,
     conv2d_like,
@@ -29,7 +28,7 @@ from edgedeploy.compile.ir.expressions import (
 )
 from edgedeploy.compile.ir.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
 from edgedeploy.compile.ir.types import LayerTypes
-from edgedeploy.compile.passes import Pass
+from edgedeploy.compile.passes import Compilation
 
 # From a convolution's channels, the pixels of its result and its types, to the channels that it should have.
 PaddedCount = Callable[[int, int, LayerTypes], int]
@@ -136,9 +135,7 @@ def _is_channel_cut(cut: relax.Call) -> bool:
     return len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
 
 
-PAD_CHANNELS = Pass(
-    "pad-channels",
-    "Pad channels to whole vectors.",
+def pad_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    """Pad channels to whole vectors of the board's CPU."""
     # Canonicalised, as layouts are not carried through variables that only rename others.
-    lambda module, compilation: canonicalised(_Padder, module, host_of(compilation.board).padded_channels),
-)
+    return _Padder.canonicalised(module, host_of(compilation.board).padded_channels)

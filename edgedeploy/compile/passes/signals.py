@@ -12,17 +12,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    canonicalised,
-    constant,
-    constant_value,
-    is_call,
-    shape_of,
-    walk_of,
-)
+from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, shape_of
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
-from edgedeploy.compile.passes import Pass
 
 _WINDOWS = {
     "nn.conv1d": relax.op.nn.conv2d,
@@ -103,9 +94,7 @@ class _SignalLifter(Rewriter):
         return self.emit.expand_dims(argument, axis=1) if rank == 2 else argument
 
 
-LIFT_SIGNALS = Pass(
-    "lift-signals", "Write operators on signals as operators on images of one row.", walk_of(_SignalLifter)
-)
+lift_signals = _SignalLifter.rewritten
 
 
 class _GroupLifter(Rewriter):
@@ -202,6 +191,4 @@ def _of_channels(value: np.ndarray | None, groups: int, channels: int) -> relax.
     return constant(np.repeat(value.reshape(-1), channels // groups).reshape(1, channels, 1, 1))
 
 
-LIFT_GROUPS = Pass(
-    "lift-groups", "Write norms of groups of channels as sums of feature maps.", walk_of(_GroupLifter, canonicalised)
-)
+lift_groups = _GroupLifter.canonicalised

@@ -14,7 +14,6 @@ from edgedeploy.compile.ir.expressions import (
     Rewriter,
     axes_of,
     bindings_of,
-    canonicalised,
     constant,
     constant_value,
     conv2d_like,
@@ -22,7 +21,6 @@ from edgedeploy.compile.ir.expressions import (
     shape_of,
 )
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
-from edgedeploy.compile.passes import Pass, of_module
 
 # Operators whose results jump where real numbers barely change.
 _JUMPING = {
@@ -36,7 +34,7 @@ def decompose(module: tvm.IRModule) -> tvm.IRModule:
 
     TVM decomposes other operators of training.
     """
-    module = canonicalised(_Decomposer, module)
+    module = _Decomposer.canonicalised(module)
     return relax.transform.DecomposeOpsForInference()(module)
 
 
@@ -89,7 +87,7 @@ def unify(module: tvm.IRModule) -> tvm.IRModule:
     constant differ from quotients by rounding, so quotients stay if the next operator would jump: the row
     `floor(41 * 7 / 41)` of a pixel would be another one.
     """
-    return canonicalised(_Unifier, module)
+    return _Unifier.canonicalised(module)
 
 
 class _Unifier(Rewriter):
@@ -177,7 +175,7 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
 
     Values stay the same. Expects constants in the place of their variables.
     """
-    return canonicalised(_Canonicaliser, module)
+    return _Canonicaliser.canonicalised(module)
 
 
 class _Canonicaliser(Rewriter):
@@ -220,16 +218,3 @@ def _sloped(emit: Emitter, value: relax.Expr, slope: float) -> relax.Expr:
         return relax.op.add(emit(relax.op.nn.relu(value)), below)
     scaled = emit.multiply(value, slope)
     return relax.op.maximum(value, scaled) if slope <= 1 else relax.op.minimum(value, scaled)
-
-
-DECOMPOSE_OPERATORS = Pass(
-    "decompose-operators",
-    "Write operators of training as those of inference, and splits into many parts in groups.",
-    of_module(decompose),
-)
-UNIFY_OPERATORS = Pass(
-    "unify-operators", "Give operators that importers write in several ways one form.", of_module(unify)
-)
-CANONICALISE_OPERATORS = Pass(
-    "canonicalise-operators", "Write bounds and leaky ReLUs as maximum, minimum and products.", of_module(canonicalise)
-)

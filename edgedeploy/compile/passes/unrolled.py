@@ -18,19 +18,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    canonicalised,
-    constant,
-    constant_value,
-    is_call,
-    shape_of,
-    walk_of,
-)
+from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, shape_of
 from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
-from edgedeploy.compile.passes import Pass
 
 # Fewer steps are not shorter as loops.
 _LEAST_STEPS = 3
@@ -261,4 +252,4 @@ class _Roller(Rewriter):
             yield from self._terms(each)
 
 
-ROLL_LOOPS = Pass("roll-loops", "Write unrolled LSTMs as one function each.", walk_of(_Roller, canonicalised))
+roll_loops = _Roller.canonicalised

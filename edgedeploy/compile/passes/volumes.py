@@ -28,10 +28,8 @@ from edgedeploy.compile.ir.expressions import (
     integers_of,
     is_call,
     shape_of,
-    walk_of,
 )
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
-from edgedeploy.compile.passes import Pass
 
 _POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.avg_pool2d}
 
@@ -289,4 +287,4 @@ def _elements_that_read(axis: _Axis, size: int, results: int) -> list[int]:
     return [element for element in range(axis.elements) if meets(element)] or [0]
 
 
-LIFT_VOLUMES = Pass("lift-volumes", "Write operators on volumes as operators on images.", walk_of(_Lifter))
+lift_volumes = _Lifter.rewritten
