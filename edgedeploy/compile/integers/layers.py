@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO, CONVERTER_BITS, SMALL, Steps, rounded, to_integers
+from edgedeploy.compile.integers.quantisation import (
+    AWAY_FROM_ZERO,
+    CONVERTER_BITS,
+    SMALL,
+    Steps,
+    parameters_of,
+    rounded,
+    to_integers,
+)
 from edgedeploy.compile.ir.expressions import (
     Emitter,
+    Rewriter,
     axes_of,
-    bindings_of,
     constant,
     constant_value,
     is_call,
     is_oihw,
     shape_of,
 )
-from edgedeploy.compile.ir.optraits import (
-    Kind,
-    along_axis,
-    is_kind,
-    moves_values,
-    operator_name,
-    per_channel,
-    tensors_of,
-)
+from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, per_channel, tensors_of
 
 if TYPE_CHECKING:
     from edgedeploy.compile.backends.cpu import CpuBackend
@@ -47,49 +47,22 @@ _EXACT = 2**24
 _SHARING = 16
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A constant that is stored as int64 `integers` less their zero point, and float32 `scales` that broadcast."""
-
-    integers: np.ndarray
-    scales: np.ndarray
-
-
-class Values:
-    """The values of a network's variables, and how often they are used."""
-
-    def __init__(self, function: relax.Function, uses: Any) -> None:
-        self._bound = {each.var: each.value for each in bindings_of(function)}
-        self._uses = uses
-
-    def of(self, expression: Any) -> Any:
-        """The value of a variable; any other expression is its own value."""
-        return self._bound.get(expression, expression) if isinstance(expression, relax.Var) else expression
-
-    def is_shared(self, expression: Any) -> bool:
-        """Whether a variable is read more than once."""
-        return isinstance(expression, relax.Var) and self._uses[expression] != 1
-
-    def reads(self, expression: Any) -> int:
-        """How often a variable is read."""
-        return int(self._uses[expression])
-
-    def stored(self, expression: Any) -> Stored | None:
-        """A constant that is stored as integers; None if it is something else."""
-        call = self.of(expression)
-        if is_call(call, "relax.dequantize"):
-            integers, scale, zero_point = (constant_value(self.of(each)) for each in call.args)
-            if integers is None or scale is None or zero_point is None:
-                return None
-            scale, zero_point = (along_axis(each, int(call.attrs.axis), integers.ndim) for each in (scale, zero_point))
-            return Stored(integers.astype(np.int64) - zero_point.astype(np.int64), scale.astype(np.float32))
-        if not (moves_values(call) or is_call(call, "relax.broadcast_to")):
+def _stored(network: Rewriter, expression: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """The int64 integers less their zero point, and the float32 scales, that a constant is stored as."""
+    call = network.value_before(expression)
+    if is_call(call, "relax.dequantize"):
+        integers, parameters = constant_value(call.args[0]), parameters_of(call)
+        if integers is None or parameters is None:
             return None
-        before = self.stored(tensors_of(call)[0])
-        if before is None:
-            return None
-        scales = np.broadcast_to(before.scales, before.integers.shape)
-        return Stored(*(_moved(call, each) for each in (before.integers, scales)))
+        scale, zero_point = parameters
+        return integers.astype(np.int64) - zero_point, scale
+    if not (moves_values(call) or is_call(call, "relax.broadcast_to")):
+        return None
+    before = _stored(network, tensors_of(call)[0])
+    if before is None:
+        return None
+    integers, scales = before
+    return _moved(call, integers), _moved(call, np.broadcast_to(scales, integers.shape))
 
 
 def _moved(call: relax.Call, value: np.ndarray) -> np.ndarray:
@@ -105,11 +78,8 @@ def _moved(call: relax.Call, value: np.ndarray) -> np.ndarray:
 class Activation:
     """The operators between a layer's sums and the integers of its result, other than rounding.
 
-    Attributes:
-        source: the expression before them.
-        moves: operators that only move values, the last one first.
-        low, high: the bounds of the values.
-        half_away: whether halves are rounded away from zero then.
+    `source` is the expression before them, `moves` those that only move values, the last one first. Values are
+    between `low` and `high`; with `half_away`, halves are rounded away from zero then.
     """
 
     source: Any
@@ -130,11 +100,11 @@ class Activation:
         return result
 
 
-def activation_before(values: Values, expression: Any) -> Activation:
+def activation_before(network: Rewriter, expression: Any) -> Activation:
     """Bounds and moves that a value has passed through, back to the first value that is used elsewhere too."""
     found = Activation(expression)
-    while not values.is_shared(found.source):
-        call = values.of(found.source)
+    while not network.is_shared(found.source):
+        call = network.value_before(found.source)
         limits = _limits(call)
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
@@ -239,11 +209,6 @@ class IntegerLayer:
         return shift if plain and outputs >= _SHARING and not any(map(int, attrs.padding)) else 0
 
     @property
-    def sum_of_weights(self) -> np.ndarray:
-        """One sum for each channel."""
-        return self.weights.sum(axis=self._summed_axes)
-
-    @property
     def fits(self) -> bool:
         """Whether int16 holds every weight, and int32 every partial sum, for all data."""
         return bool(np.abs(self.weights).max(initial=0) < 2**15 and self._largest_sum < 2**31)
@@ -258,7 +223,7 @@ class IntegerLayer:
     @property
     def _whole_bias(self) -> np.ndarray:
         """The bias of sums of products of integers as they are stored, with their zero points."""
-        return self.bias - self.steps.zero_point * self.sum_of_weights
+        return self.bias - self.steps.zero_point * self.weights.sum(axis=self._summed_axes)
 
     @property
     def _is_depthwise(self) -> bool:
@@ -310,7 +275,9 @@ class IntegerLayer:
         return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(shape_of(self.call)) - 1) + (-1,))
 
 
-def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
+def layer_of(
+    network: Rewriter, call: Any, source: Any, activation: Activation = Activation(None)
+) -> IntegerLayer | None:
     """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
 
     `call` is an operator on floats; `source` returns the integers that an expression was dequantised from, and their
@@ -319,41 +286,40 @@ def layer_of(values: Values, call: Any, source: Any, activation: Activation = Ac
     offset = None
     if is_call(call, "relax.add"):
         for data, bias in permutations(call.args):
-            inner = values.of(data)
-            if is_call(inner, *_LAYERS) and not values.is_shared(data) and shape_of(data) == shape_of(call):
+            inner = network.value_before(data)
+            if is_call(inner, *_LAYERS) and not network.is_shared(data) and shape_of(data) == shape_of(call):
                 call, offset = inner, bias
                 break
     if not is_call(call, *_LAYERS):
         return None
-    data, weights = source(call.args[0]), values.stored(call.args[1])
-    if data is None or weights is None:
+    data, stored = source(call.args[0]), _stored(network, call.args[1])
+    if data is None or stored is None:
         return None
+    weights, scales = stored
     convolution = is_call(call, "relax.nn.conv2d")
-    if (convolution and not is_oihw(call)) or (not convolution and weights.integers.ndim != 2):
+    if (convolution and not is_oihw(call)) or (not convolution and weights.ndim != 2):
         return None
     axis = 0 if convolution else 1
-    scales = np.moveaxis(np.broadcast_to(weights.scales, weights.integers.shape), axis, 0).reshape(
-        weights.integers.shape[axis], -1
-    )
+    scales = np.moveaxis(np.broadcast_to(scales, weights.shape), axis, 0).reshape(weights.shape[axis], -1)
     if not (scales == scales[:, :1]).all():
         return None
     integers, steps = data
     products = (steps.scale * scales[:, 0]).astype(np.float32)
     if not ((products > 0) & np.isfinite(products)).all():
         return None
-    bias = _bias(values, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
+    bias = _bias(network, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
     if bias is None:
         return None
     whole, rest = _whole_and_rest(bias, products)
-    layer = IntegerLayer(call, integers, steps, weights.integers, whole, rest, products, activation)
+    layer = IntegerLayer(call, integers, steps, weights, whole, rest, products, activation)
     return layer if layer.fits else None
 
 
-def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
+def _bias(network: Rewriter, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
     """The addend of a layer's sums, for each channel; None if it is not a constant, or varies over anything else."""
     if offset is None:
         return np.zeros(channels, np.float32)
-    value = constant_value(values.of(offset))
+    value = constant_value(network.value_before(offset))
     return None if value is None or not np.isfinite(value).all() else per_channel(value, channels, axis, rank)
 
 

@@ -19,13 +19,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.integers.layers import Activation, IntegerLayer, Values, activation_before, layer_of
+from edgedeploy.compile.integers.layers import Activation, IntegerLayer, activation_before, layer_of
 from edgedeploy.compile.integers.quantisation import (
     SPAN,
     Steps,
@@ -146,13 +146,13 @@ def _average_of(network: IntegerWriter, call: relax.Call, found: Activation, ste
 
 def _concatenation_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, after a change of steps if necessary."""
-    emit, fields = network.emit, network.values.of(call.args[0])
+    emit, fields = network.emit, network.value_before(call.args[0])
     if not isinstance(fields, relax.Tuple):
         return None
     parts, bounds = [], found.bounds(steps)
-    for integers, before in network.operands(fields.fields):
+    for field, (integers, before) in zip(fields.fields, network.operands(fields.fields), strict=False):
         if before != steps.to_even() or bounds != steps.limits:
-            moved = in_other_steps(emit, integers, before, steps, bounds)
+            moved = _lines_of(network, replace(found, source=field), steps)
             if moved is None:
                 moved = to_integers(emit, emit(to_floats(emit, integers, before)), steps, bounds)
             integers = emit(moved)
@@ -161,34 +161,25 @@ def _concatenation_of(network: IntegerWriter, call: relax.Call, found: Activatio
 
 
 def _lines_of(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
-    """A leaky ReLU, or another function of one tensor that is one or two straight lines."""
-    function = function_before(network.values, found.source)
+    """A leaky ReLU, a change of steps, or another function of one tensor that is one or two straight lines."""
+    emit, function, bounds = network.emit, function_before(network, found.source), found.bounds(steps)
     operand = network.integers(function.operand) if function else None
-    if function is None or operand is None:
+    lines = lines_through(function.reals, function.steps, steps, bounds) if function else None
+    if operand is None or lines is None:
         return None
-    bounds = found.bounds(steps)
-    lines = lines_through(function.reals, function.steps, steps, bounds)
-    return None if lines is None else lines.written(network.emit, *operand, steps, bounds)
+    values = emit(centred(emit, *operand))
+    result = emit.multiply(values, lines.above)
+    if lines.below != lines.above:
+        either = emit.maximum if lines.below < lines.above else emit.minimum
+        result = either(result, emit.multiply(values, lines.below))
+    return rounded(emit, result, steps.to_even(), bounds, SPAN * float(max(map(abs, lines))))
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(NamedTuple):
     """A function of integers less their zero point, in steps of the result: slopes below and above zero."""
 
     below: np.float32
     above: np.float32
-
-    def written(
-        self, emit: Emitter, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
-    ) -> relax.Expr:
-        """The result's integers, in steps `after` and within bounds, of integers in steps `before`."""
-        values = emit(centred(emit, integers, before))
-        result = emit.multiply(values, self.above)
-        if self.below != self.above:
-            either = emit.maximum if self.below < self.above else emit.minimum
-            result = either(result, emit.multiply(values, self.below))
-        largest = SPAN * float(max(abs(self.below), abs(self.above)))
-        return rounded(emit, result, after.to_even(), bounds, largest)
 
 
 def every_integer(steps: Steps) -> np.ndarray:
@@ -230,32 +221,17 @@ def _neighbours(value: np.float32) -> Iterator[np.float32]:
             yield near
 
 
-def in_other_steps(
-    emit: Emitter, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
-) -> relax.Expr | None:
-    """Integers of the same values in other steps, within bounds; None if no product gives them."""
-    lines = lines_through(before.dequantised(every_integer(before)), before, after, bounds)
-    return None if lines is None else lines.written(emit, integers, before, after, bounds)
-
-
-@dataclass(frozen=True)
-class Function:
-    """An elementwise function of one quantised tensor.
-
-    Attributes:
-        operand: the tensor, dequantised.
-        steps: of `operand`.
-        reals: the function's float32 values, for `every_integer(steps)`.
-    """
+class Function(NamedTuple):
+    """An elementwise function of a dequantised tensor: its float32 values for `every_integer(steps)` of the tensor."""
 
     operand: relax.Expr
     steps: Steps
     reals: np.ndarray
 
 
-def function_before(values: Values, expression: Any) -> Function | None:
+def function_before(network: Rewriter, expression: Any) -> Function | None:
     """The function that an expression is of one quantised tensor and constant numbers; None for other expressions."""
-    call = values.of(expression)
+    call = network.value_before(expression)
     steps = steps_of(call) if is_call(call, "relax.dequantize") else None
     if steps:
         return Function(expression, steps, steps.dequantised(every_integer(steps)))
@@ -264,19 +240,19 @@ def function_before(values: Values, expression: Any) -> Function | None:
     found: list[Function] = []
     operands = []
     for tensor in tensors_of(call):
-        number = constant_value(values.of(tensor))
+        number = constant_value(network.value_before(tensor))
         if number is not None:
             if number.size != 1:
                 return None
             operands.append(number.reshape(()))
             continue
-        inner = function_before(values, tensor)
+        inner = function_before(network, tensor)
         if inner is None or (found and not inner.operand.same_as(found[0].operand)):
             return None
         found.append(inner)
         operands.append(inner.reals)
     reals = evaluate(call, operands) if found else None
-    return replace(found[0], reals=reals) if reals is not None and reals.shape == found[0].reals.shape else None
+    return found[0]._replace(reals=reals) if reals is not None and reals.shape == found[0].reals.shape else None
 
 
 def scaled_layers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
@@ -304,7 +280,7 @@ class _Scaled:
     def reaches(self, expression: Any) -> bool:
         """Whether all of it is known, ends at a layer, and is used for nothing else."""
         known = self._follow(expression)
-        alone = all(self._network.values.reads(each) == count for each, count in self._reads.items())
+        alone = all(self._network.uses[each] == count for each, count in self._reads.items())
         return known and alone and bool(self._layers)
 
     def _follow(self, expression: Any) -> bool:
@@ -317,7 +293,7 @@ class _Scaled:
         if layer is not None:
             self._layers[expression] = layer
             return True
-        operands = self._operands(self._network.values.of(expression))
+        operands = self._operands(self._network.value_before(expression))
         return bool(operands) and all(map(self._follow, operands))
 
     def _operands(self, call: Any) -> list[Any]:
@@ -347,7 +323,7 @@ class _Scaled:
             return relax.op.multiply(centred(network.emit, integers, before), scale)
         if expression in self._layers:
             return network.floats(self._layers[expression], self._divisor)
-        call = network.values.of(expression)
+        call = network.value_before(expression)
         constants = operator_name(call) == "multiply"
         operands = [each if constants and constant_value(each) is not None else self.of(each) for each in call.args]
         return relax.Call(call.op, operands, call.attrs)
@@ -364,7 +340,7 @@ _OPERATORS = {
 
 def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
     """The integers of an activation's source, in steps; None if no form is known for it."""
-    call = network.values.of(found.source)
+    call = network.value_before(found.source)
     write = _OPERATORS.get(operator_name(call))
     result = write(network, call, found, steps) if write else None
     return _lines_of(network, found, steps) if result is None else result
@@ -372,12 +348,7 @@ def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> rela
 
 @dataclass
 class Summary:
-    """What was written in integers.
-
-    Attributes:
-        layers: how many layers.
-        exact: whether all values are rounded as by onnxruntime, none as floats are.
-    """
+    """How many layers were written in integers, and whether all values are rounded as by onnxruntime, not as floats."""
 
     layers: int = 0
     exact: bool = True
@@ -392,24 +363,23 @@ class IntegerWriter(Rewriter):
     def __init__(self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, summary: Summary) -> None:
         super().__init__(module)
         self.cpu, self.dtype, self.summary = cpu, dtype, summary
-        self.values = Values(module["main"], self.uses)
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         """A `quantize` by the integers of its operand; a layer by its sums in float32."""
         if is_call(original, "relax.quantize"):
             steps = steps_of(original)
             return None if steps is None else self._quantised(original.args[0], steps)
-        layer = layer_of(self.values, original, self._source)
+        layer = layer_of(self, original, self._source)
         return None if layer is None else self.floats(layer, np.float32(1))
 
     def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
         """The integers of a value that is computed from integers."""
         if steps.dtype != self.cpu.activation_type:
             return None
-        found = activation_before(self.values, value)
+        found = activation_before(self, value)
         steps = replace(steps, half_away=found.half_away)
-        if not self.values.is_shared(found.source):
-            layer = layer_of(self.values, self.values.of(found.source), self._source, found)
+        if not self.is_shared(found.source):
+            layer = layer_of(self, self.value_before(found.source), self._source, found)
             if layer is not None:
                 self.summary.layers += 1
                 return layer.integers(self.emit, self.visit_expr(layer.data), steps, self.cpu)
@@ -433,7 +403,7 @@ class IntegerWriter(Rewriter):
 
     def layer(self, expression: relax.Expr) -> IntegerLayer | None:
         """The layer whose sums an expression computes, which may be written again elsewhere; else None."""
-        return layer_of(self.values, self.values.of(expression), self._source)
+        return layer_of(self, self.value_before(expression), self._source)
 
     def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
         """A layer's sums over a divisor, in float32."""
@@ -442,7 +412,7 @@ class IntegerWriter(Rewriter):
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""
-        call = self.values.of(expression)
+        call = self.value_before(expression)
         if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
             return None
         steps = steps_of(call)

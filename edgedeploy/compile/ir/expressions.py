@@ -80,6 +80,14 @@ class Rewriter(relax.PyExprMutator):
         """The value of a variable of the new function; any other expression is its own value."""
         return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
 
+    def value_before(self, expression: Any) -> Any:
+        """As `bound_value`, before anything is rewritten."""
+        return self.before.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    def is_shared(self, expression: Any) -> bool:
+        """Whether it is a variable that is not read exactly once."""
+        return isinstance(expression, relax.Var) and self.uses[expression] != 1
+
     @cached_property
     def before(self) -> dict[relax.Var, relax.Expr]:
         """The values of the network's variables, before anything is rewritten."""

@@ -13,15 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    bindings_of,
-    constant,
-    constant_value,
-    is_call,
-    parts_of,
-    shape_of,
-)
+from edgedeploy.compile.ir.expressions import Rewriter, bindings_of, constant, constant_value, parts_of, shape_of
 from edgedeploy.compile.ir.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
 from edgedeploy.errors import ModelError
 
@@ -143,11 +135,11 @@ def fold_around_integers(module: tvm.IRModule) -> tvm.IRModule:
 
 class _IntegerFolder(ConstantFolder):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if is_call(call, "relax.dequantize"):
+        if operator_name(call) == "dequantize":
             return None
         if moves_values(call):
             source = self.bound_value(call.args[0])
-            if is_call(source, "relax.dequantize") and constant_value(source.args[0]) is not None:
+            if operator_name(source) == "dequantize" and constant_value(source.args[0]) is not None:
                 return _moved(self.builder_.normalize(call), source)
         return super().replacement(call, original)
 

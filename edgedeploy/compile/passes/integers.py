@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends.cpu import CpuBackend
-from edgedeploy.compile.integers.layers import Values, is_half_away
+from edgedeploy.compile.integers.layers import is_half_away
 from edgedeploy.compile.integers.operators import IntegerWriter, Summary
 from edgedeploy.compile.integers.quantisation import (
     BYTES,
@@ -67,10 +67,10 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
 def _is_throughout(module: tvm.IRModule) -> bool:
     """Whether only inputs are quantised, all outputs are integers or were, and nothing between is rounded in float."""
     function = module["main"]
-    values = Values(function, Counter())
+    values = {each.var: each.value for each in bindings_of(function)}
 
     def before_moves(expression: relax.Expr) -> list[relax.Expr]:
-        call = values.of(expression)
+        call = values.get(expression, expression)
         if isinstance(call, relax.Tuple):
             return [each for field in call.fields for each in before_moves(field)]
         return before_moves(call.args[0]) if moves_values(call) else [call]
