@@ -7,7 +7,6 @@ the next `quantize` work on bytes; all others stay in float, between the two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import tvm
@@ -89,25 +88,40 @@ def _calls(module: tvm.IRModule) -> list[relax.Expr]:
     return [binding.value for binding in bindings_of(module["main"])]
 
 
-class _Readers:
-    """The bindings that read each tensor of a network."""
+class _Border(Rewriter):
+    """Writes out the conversions between integers and floats."""
 
-    def __init__(self, function: relax.Function) -> None:
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
         self._readers: dict[relax.Var, list[relax.VarBinding]] = {}
-        for binding in bindings_of(function):
+        for binding in bindings_of(module["main"]):
             for each in relax.analysis.free_vars(binding.value):
                 self._readers.setdefault(each, []).append(binding)
+        self._in_float = {
+            var: call
+            for var, call in self.before.items()
+            if is_call(call, "relax.quantize") and self._is_rounded_in_float(var)
+        }
+        self._dequantised = {
+            var: call
+            for var, call in self.before.items()
+            if is_call(call, "relax.dequantize")
+            and call.args[0] not in self._in_float
+            and constant_value(call.args[0]) is None
+            and steps_of(call)
+        }
 
-    def are_loops_apart(self, variables: Sequence[relax.Var]) -> bool:
-        """Whether only elementwise operators read the tensor in these variables, in several loops.
-
-        In bytes such loops read a fourth.
-        """
-        first = [reader for each in variables for reader in self._readers.get(each, [])]
-        if len(first) < 2 or not all(is_kind(reader.value, Kind.ELEMENTWISE) for reader in first):
+    def _is_rounded_in_float(self, integers: relax.Var) -> bool:
+        """Whether only `dequantize` reads integers, but not for several loops alone: in bytes these read a fourth."""
+        readers = self._readers.get(integers, [])
+        floats = [each.var for each in readers if is_call(each.value, "relax.dequantize")]
+        if self.uses[integers] != len(floats):
             return False
-        reached = [self._loop(reader.var) for reader in first]
-        return len(set().union(*reached)) == sum(map(len, reached))
+        first = [reader for each in floats for reader in self._readers.get(each, [])]
+        if len(first) < 2 or not all(is_kind(reader.value, Kind.ELEMENTWISE) for reader in first):
+            return True
+        loops = [self._loop(reader.var) for reader in first]
+        return len(set().union(*loops)) < sum(map(len, loops))
 
     def _loop(self, variable: relax.Var) -> set[relax.Var]:
         """A tensor, and the results of elementwise operators on it, one after the other."""
@@ -119,31 +133,6 @@ class _Readers:
                     found.add(reader.var)
                     left.append(reader.var)
         return found
-
-
-class _Border(Rewriter):
-    """Writes out the conversions between integers and floats."""
-
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        dequantised = {var: call for var, call in self.before.items() if is_call(call, "relax.dequantize")}
-        floats: dict[relax.Var, list[relax.Var]] = {}
-        for var, call in dequantised.items():
-            floats.setdefault(call.args[0], []).append(var)
-        readers = _Readers(module["main"])
-        # Only `dequantize` reads the integers of these: they are rounded in float.
-        self._in_float = {
-            var: call
-            for var, call in self.before.items()
-            if is_call(call, "relax.quantize")
-            and self.uses[var] == len(floats.get(var, []))
-            and not readers.are_loops_apart(floats.get(var, []))
-        }
-        self._dequantised = {
-            var: call
-            for var, call in dequantised.items()
-            if call.args[0] not in self._in_float and constant_value(call.args[0]) is None and steps_of(call)
-        }
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         steps = steps_of(call)
@@ -197,31 +186,21 @@ class _Mover(Rewriter):
 
     def _resolved(self, expression: relax.Expr) -> relax.Expr:
         """The value of an expression, through variables and parts of tuples."""
-        while isinstance(expression, relax.Var | relax.TupleGetItem):
-            if isinstance(expression, relax.TupleGetItem):
-                whole = self._resolved(expression.tuple_value)
-                if not isinstance(whole, relax.Tuple):
-                    return expression
-                expression = whole.fields[int(expression.index)]
-                continue
-            value = self.lookup_binding(expression)
-            if value is None:
-                return expression
-            expression = value
-        return expression
+        if isinstance(expression, relax.TupleGetItem):
+            whole = self._resolved(expression.tuple_value)
+            return self._resolved(whole.fields[int(expression.index)]) if isinstance(whole, relax.Tuple) else expression
+        value = self.lookup_binding(expression) if isinstance(expression, relax.Var) else None
+        return expression if value is None else self._resolved(value)
 
     def _dequantised(self, integers: relax.Expr, steps: Steps) -> relax.Expr | None:
-        if steps.dtype == self._dtype:
+        if steps.dtype == self._dtype or not isinstance(integers, relax.Var):
             return None
         variable = integers
         while isinstance(variable, relax.Var) and variable not in self._stored:
             variable = self.lookup_binding(variable)
-        if isinstance(variable, relax.Var):
-            return dequantize(self._stored[variable], steps.stored_as(self._dtype))
-        if isinstance(integers, relax.Var):
-            integers = _shifted(self.emit, integers, self._dtype)
-            return dequantize(integers, steps.stored_as(self._dtype))
-        return None
+        known = isinstance(variable, relax.Var)
+        stored = self._stored[variable] if known else _shifted(self.emit, integers, self._dtype)
+        return dequantize(stored, steps.stored_as(self._dtype))
 
     def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr:
         stored, before = steps.stored_as(self._dtype), self._resolved(value)
@@ -240,8 +219,8 @@ class _Mover(Rewriter):
         pads_or_resizes = name in ("nn.pad", "image.resize2d", "nn.relu")
         if name not in _MOVES and not pads_or_resizes and not is_kind(call, Kind.RESHAPE):
             return None
-        several = name == "concat"
-        operands = self._fields(call.args[0]) if several else tensors_of(call)
+        parts = self._resolved(call.args[0]) if name == "concat" else None
+        operands = list(parts.fields) if isinstance(parts, relax.Tuple) else tensors_of(call)
         sources = [self._resolved(each) for each in operands]
         found = {steps_of(each) if is_call(each, "relax.dequantize") else None for each in sources}
         steps = found.pop() if len(found) == 1 else None
@@ -251,19 +230,15 @@ class _Mover(Rewriter):
         if pads_or_resizes:
             moved = _adapted(call, integers[0], steps)
         else:
-            first = relax.Tuple(integers) if several else integers[0]
+            first = relax.Tuple(integers) if name == "concat" else integers[0]
             moved = relax.Call(call.op, [first, *call.args[1:]], call.attrs)
         if moved is None:
             return None
         variable = self.emit(moved)
         if not isinstance(variable.ty, relax.TupleType):
             return dequantize(variable, steps)
-        parts = [self.emit(relax.TupleGetItem(variable, index)) for index in range(len(variable.ty.fields))]
-        return relax.Tuple([self.emit(dequantize(part, steps)) for part in parts])
-
-    def _fields(self, expression: relax.Expr) -> list[relax.Expr]:
-        whole = self._resolved(expression)
-        return list(whole.fields) if isinstance(whole, relax.Tuple) else [expression]
+        fields = [self.emit(relax.TupleGetItem(variable, index)) for index in range(len(variable.ty.fields))]
+        return relax.Tuple([self.emit(dequantize(each, steps)) for each in fields])
 
 
 def _adapted(call: relax.Call, integers: relax.Expr, steps: Steps) -> relax.Call | None:
