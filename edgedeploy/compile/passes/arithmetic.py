@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import ir, relax, te, tirx
+from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
@@ -31,14 +31,18 @@ _Compute = Callable[..., Any]
 Legalisation = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
+def as_in_tvm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """An operator as TVM's own function of it."""
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
 def _legalised(name: str, compute: _Compute, applies: Callable[[relax.Call], bool]) -> Legalisation:
     """An operator as an elementwise function if `applies` is true; else as TVM has it."""
-    default = ir.Op.get(f"relax.{name}").get_attr("FLegalize")
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         shape, scalars = shape_of(call), [_scalar(argument) for argument in call.args]
         if not applies(call) or None not in scalars:
-            return default(builder, call)
+            return as_in_tvm(builder, call)
 
         def written(*tensors: te.Tensor) -> te.Tensor:
             def value(*place: Any) -> Any:
@@ -152,13 +156,10 @@ def _division(name: str) -> Legalisation:
     return lambda builder, call: (floats if _of_floats(call) else integers)(builder, call)
 
 
-_default_take = ir.Op.get("relax.take").get_attr("FLegalize")
-
-
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """A gathering by checked indices. TVM's own function of it warns that it does not check them."""
     if str(call.attrs.mode) != "fast" or call.attrs.axis is None:
-        return _default_take(builder, call)
+        return as_in_tvm(builder, call)
     axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:

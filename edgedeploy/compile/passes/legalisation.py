@@ -12,17 +12,17 @@ import ctypes
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import ir, relax, te, tirx, topi
+from tvm import relax, te, tirx, topi
 
 from edgedeploy.compile.ir.expressions import MOST_PARTS, OPAQUE, shape_of
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
 from edgedeploy.compile.passes.arithmetic import LEGALISATIONS as ARITHMETIC
-from edgedeploy.compile.passes.arithmetic import Legalisation
+from edgedeploy.compile.passes.arithmetic import Legalisation, as_in_tvm
 
 # Shorter rows are computed side by side instead.
 _FEWEST_COLUMNS = 8
@@ -63,86 +63,74 @@ def _extreme(*, largest: bool) -> Any:
     return te.comm_reducer(better, lambda dtype: _worst(dtype, largest=largest), name="extreme")
 
 
-def _reduction(*, largest: bool) -> Legalisation:
+def _reduction(builder: relax.BlockBuilder, call: relax.Call, *, largest: bool) -> relax.Expr:
     """`relax.max` or `relax.min`."""
+    axes, keepdims = _axes(call, call.attrs.axis), bool(call.attrs.keepdims)
 
-    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        axes, keepdims = _axes(call, call.attrs.axis), bool(call.attrs.keepdims)
+    def compute(data: te.Tensor) -> te.Tensor:
+        names = {"name": "extreme", "tag": "comm_reduce"}
+        return _reduced(data, axes, keepdims, _extreme(largest=largest), lambda whole: data[whole], **names)
 
-        def compute(data: te.Tensor) -> te.Tensor:
-            names = {"name": "extreme", "tag": "comm_reduce"}
-            return _reduced(data, axes, keepdims, _extreme(largest=largest), lambda whole: data[whole], **names)
-
-        return builder.call_te(compute, call.args[0], primfunc_name_hint="max" if largest else "min")
-
-    return legalise
+    return builder.call_te(compute, call.args[0], primfunc_name_hint="max" if largest else "min")
 
 
-def _position(*, largest: bool) -> Legalisation:
+def _position(builder: relax.BlockBuilder, call: relax.Call, *, largest: bool) -> relax.Expr:
     """`relax.argmax` or `relax.argmin`: the first place of several that are equal."""
+    axis, keepdims = call.attrs.axis, bool(call.attrs.keepdims)
+    axes = _axes(call, None if axis is None else [axis])
+    dtype = str(call.ty.dtype)
 
-    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        axis, keepdims = call.attrs.axis, bool(call.attrs.keepdims)
-        axes = _axes(call, None if axis is None else [axis])
-        dtype = str(call.ty.dtype)
+    def better(a: Any, b: Any) -> Any:
+        ahead = a[1] > b[1] if largest else a[1] < b[1]
+        first = tirx.any(ahead, tirx.all(a[1] == b[1], a[0] < b[0]))
+        return tirx.Select(first, a[0], b[0]), tirx.Select(ahead, a[1], b[1])
 
-        def better(a: Any, b: Any) -> Any:
-            ahead = a[1] > b[1] if largest else a[1] < b[1]
-            first = tirx.any(ahead, tirx.all(a[1] == b[1], a[0] < b[0]))
-            return tirx.Select(first, a[0], b[0]), tirx.Select(ahead, a[1], b[1])
+    reducer = te.comm_reducer(
+        better,
+        lambda index, value: (tirx.const(np.iinfo(index).max, index), _worst(value, largest=largest)),
+        name="position",
+    )
 
-        reducer = te.comm_reducer(
-            better,
-            lambda index, value: (tirx.const(np.iinfo(index).max, index), _worst(value, largest=largest)),
-            name="position",
-        )
+    def compute(data: te.Tensor) -> te.Tensor:
+        def index_and_value(whole: tuple[Any, ...]) -> tuple[Any, Any]:
+            index: Any = tirx.const(0, "int64")
+            for each in axes:
+                index = index * data.shape[each] + whole[each]
+            return index.astype(dtype), data[whole]
 
-        def compute(data: te.Tensor) -> te.Tensor:
-            def index_and_value(whole: tuple[Any, ...]) -> tuple[Any, Any]:
-                index: Any = tirx.const(0, "int64")
-                for each in axes:
-                    index = index * data.shape[each] + whole[each]
-                return index.astype(dtype), data[whole]
+        place, _ = _reduced(data, axes, keepdims, reducer, index_and_value, name="position_and_value")
+        return te.compute(place.shape, lambda *indices: place(*indices), name="position")
 
-            place, _ = _reduced(data, axes, keepdims, reducer, index_and_value, name="position_and_value")
-            return te.compute(place.shape, lambda *indices: place(*indices), name="position")
-
-        return builder.call_te(compute, call.args[0], primfunc_name_hint="argmax" if largest else "argmin")
-
-    return legalise
+    return builder.call_te(compute, call.args[0], primfunc_name_hint="argmax" if largest else "argmin")
 
 
-def _pool(dimensions: str) -> Legalisation:
+def _pool(builder: relax.BlockBuilder, call: relax.Call, *, dimensions: str) -> relax.Expr:
     """Max pooling over dimensions such as "HW"; the padding is less than every value of the feature map."""
+    attrs, dtype, outer = call.attrs, str(call.ty.dtype), shape_of(call)
+    axes = [str(attrs.layout).index(each) for each in dimensions]
+    kernel, strides, apart, before = (
+        dict(zip(axes, [int(each) for each in values], strict=False))
+        for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
 
-    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        attrs, dtype, outer = call.attrs, str(call.ty.dtype), shape_of(call)
-        axes = [str(attrs.layout).index(each) for each in dimensions]
-        kernel, strides, apart, before = (
-            dict(zip(axes, [int(each) for each in values], strict=False))
-            for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
-        )
+    def compute(data: te.Tensor) -> te.Tensor:
+        sizes = [int(size) for size in data.shape]
+        needed = {axis: (outer[axis] - 1) * strides[axis] + apart[axis] * (kernel[axis] - 1) + 1 for axis in axes}
+        whole = [needed.get(axis, size) for axis, size in enumerate(sizes)]
+        padded = data
+        if any(before[axis] or needed[axis] > sizes[axis] for axis in axes):
+            padded = te.compute(whole, lambda *place: _padded(data, place, before, dtype), name="pad_temp")
+        spans = {axis: te.reduce_axis((0, kernel[axis]), f"rv{axis}") for axis in axes}
+        reducer = _extreme(largest=True)
 
-        def compute(data: te.Tensor) -> te.Tensor:
-            sizes = [int(size) for size in data.shape]
-            needed = {axis: (outer[axis] - 1) * strides[axis] + apart[axis] * (kernel[axis] - 1) + 1 for axis in axes}
-            whole = [needed.get(axis, size) for axis, size in enumerate(sizes)]
-            padded = data
-            if any(before[axis] or needed[axis] > sizes[axis] for axis in axes):
-                padded = te.compute(whole, lambda *place: _padded(data, place, before, dtype), name="pad_temp")
-            spans = {axis: te.reduce_axis((0, kernel[axis]), f"rv{axis}") for axis in axes}
-            reducer = _extreme(largest=True)
+        def value(*place: Any) -> Any:
+            window = {axis: place[axis] * strides[axis] + span * apart[axis] for axis, span in spans.items()}
+            source = tuple(window.get(axis, index) for axis, index in enumerate(place))
+            return reducer(padded[source], axis=list(spans.values()))
 
-            def value(*place: Any) -> Any:
-                window = {axis: place[axis] * strides[axis] + span * apart[axis] for axis, span in spans.items()}
-                source = tuple(window.get(axis, index) for axis, index in enumerate(place))
-                return reducer(padded[source], axis=list(spans.values()))
+        return te.compute(outer, value, name="pool_max", tag="pool_max")
 
-            return te.compute(outer, value, name="pool_max", tag="pool_max")
-
-        return builder.call_te(compute, call.args[0], primfunc_name_hint=call.op.name.rpartition(".")[2])
-
-    return legalise
+    return builder.call_te(compute, call.args[0], primfunc_name_hint=call.op.name.rpartition(".")[2])
 
 
 def _padded(data: te.Tensor, place: tuple[Any, ...], before: dict[int, int], dtype: str) -> Any:
@@ -181,28 +169,24 @@ def _reduced(
     return te.compute(shape, at, **names)
 
 
-def _along_rows(kind: Kind, axes_of: Callable[[Any], Any]) -> Legalisation:
+def _along_rows(builder: relax.BlockBuilder, call: relax.Call, *, kind: Kind) -> relax.Expr:
     """An operator along rows as a function that states it."""
-    legalise = ir.Op.get(f"relax.nn.{kind}").get_attr("FLegalize")
-
-    def annotated(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        operator = _rows(kind, call, axes_of(call.attrs))
-        if operator is None:
-            return legalise(builder, call)
-        # In a builder of its own, so that the function that stays has the operator's name.
-        aside = relax.BlockBuilder()
-        legalised = legalise(aside, call)
-        attributes = {ROWS_ATTRIBUTE: operator.model_dump_json(), "op_pattern": OPAQUE}
-        function = aside.get()[legalised.args[0]].with_attr(attributes)
-        added = builder.add_func(function, str(legalised.args[0].name_hint))
-        return relax.call_tir(added, legalised.args[1], legalised.ty_args[0])
-
-    return annotated
+    operator = _rows(kind, call)
+    if operator is None:
+        return as_in_tvm(builder, call)
+    # In a builder of its own, so that the function that stays has the operator's name.
+    aside = relax.BlockBuilder()
+    legalised = as_in_tvm(aside, call)
+    attributes = {ROWS_ATTRIBUTE: operator.model_dump_json(), "op_pattern": OPAQUE}
+    function = aside.get()[legalised.args[0]].with_attr(attributes)
+    added = builder.add_func(function, str(legalised.args[0].name_hint))
+    return relax.call_tir(added, legalised.args[1], legalised.ty_args[0])
 
 
-def _rows(kind: Kind, call: relax.Call, axes: Any) -> Rows | None:
+def _rows(kind: Kind, call: relax.Call) -> Rows | None:
     """The operator of a call along rows; None if it is not along rows."""
     shape = shape_of(call)
+    axes = [call.attrs.axis] if kind in ("softmax", "log_softmax") else call.attrs.axes
     axis, *others = (int(each) % len(shape) for each in axes)
     factors = [int(shape_of(each)[0]) for each in call.args[1:]]
     types = {str(each.ty.dtype) for each in (*call.args, call)}
@@ -215,15 +199,12 @@ def _rows(kind: Kind, call: relax.Call, axes: Any) -> Rows | None:
     return Rows(kind=kind, shape=tuple(shape), axis=axis, epsilon=epsilon, factors=len(factors))
 
 
-_default_grid_sample = ir.Op.get("relax.image.grid_sample").get_attr("FLegalize")
-
-
 def _grid_sample(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Bilinear interpolation of feature maps in NCHW at n x 2 x rows x columns places; anything else as TVM has it."""
     attrs, types = call.attrs, {str(each.ty.dtype) for each in (*call.args, call)}
     usual = attrs.method == "bilinear" and attrs.padding_mode in ("zeros", "border") and attrs.layout == "NCHW"
     if not usual or types != {"float32"} or len(shape_of(call)) != 4:
-        return _default_grid_sample(builder, call)
+        return as_in_tvm(builder, call)
     data, grid = call.args
     _, _, height, width = shape_of(data)
     apart = {"op_pattern": OPAQUE}
@@ -272,16 +253,13 @@ def _number(value: float) -> Any:
     return tirx.const(value, "float32")
 
 
-_default_concat = ir.Op.get("relax.concat").get_attr("FLegalize")
-
-
 def _concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """A concatenation as a function, or as a tree of functions that are not fused if it has many parts."""
     parts = call.args[0]
     while isinstance(parts, relax.Var) and builder.lookup_binding(parts) is not None:
         parts = builder.lookup_binding(parts)
     if not isinstance(parts, relax.Tuple) or len(parts.fields) <= MOST_PARTS or call.attrs.axis is None:
-        return _default_concat(builder, call)
+        return as_in_tvm(builder, call)
     axis, level = int(call.attrs.axis), list(parts.fields)
 
     def joined(group: list[relax.Expr]) -> relax.Expr:
@@ -295,17 +273,14 @@ def _concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 _LEGALISATIONS: dict[str, Legalisation] = {
     **ARITHMETIC,
-    "relax.argmax": _position(largest=True),
-    "relax.argmin": _position(largest=False),
-    "relax.max": _reduction(largest=True),
-    "relax.min": _reduction(largest=False),
-    "relax.nn.max_pool1d": _pool("W"),
-    "relax.nn.max_pool2d": _pool("HW"),
-    "relax.nn.max_pool3d": _pool("DHW"),
-    "relax.nn.softmax": _along_rows("softmax", lambda attrs: [attrs.axis]),
-    "relax.nn.log_softmax": _along_rows("log_softmax", lambda attrs: [attrs.axis]),
-    "relax.nn.layer_norm": _along_rows("layer_norm", lambda attrs: attrs.axes),
-    "relax.nn.rms_norm": _along_rows("rms_norm", lambda attrs: attrs.axes),
+    "relax.argmax": partial(_position, largest=True),
+    "relax.argmin": partial(_position, largest=False),
+    "relax.max": partial(_reduction, largest=True),
+    "relax.min": partial(_reduction, largest=False),
+    "relax.nn.max_pool1d": partial(_pool, dimensions="W"),
+    "relax.nn.max_pool2d": partial(_pool, dimensions="HW"),
+    "relax.nn.max_pool3d": partial(_pool, dimensions="DHW"),
+    **{f"relax.nn.{kind}": partial(_along_rows, kind=kind) for kind in get_args(Kind)},
     "relax.image.grid_sample": _grid_sample,
     "relax.concat": _concat,
 }
