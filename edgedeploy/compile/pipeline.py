@@ -46,13 +46,9 @@ from edgedeploy.target.board import Board
 
 @dataclass(frozen=True)
 class Optimised:
-    """A network as functions in canonical form.
+    """A network as functions in canonical form; `groups` are those that hold a layer, by name.
 
-    Attributes:
-        module: the `tvm.IRModule` that calls them.
-        groups: by name, the functions that hold a layer.
-        removed: the layers that lost channels.
-        on_cpu: of a network for a device, the functions that run on the CPU nevertheless; only `optimise` fills it.
+    `on_cpu` are those of a network for a device that run on the CPU nevertheless; only `optimise` fills it.
     """
 
     module: Any
@@ -72,14 +68,10 @@ class Optimised:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A network as scheduled functions.
+    """A network as scheduled functions, by name.
 
-    Attributes:
-        module: the `tvm.IRModule` that calls them.
-        functions: by name, how each function was scheduled.
-        removed: the layers that lost channels.
-        on_cpu: of a network for a device, the functions that run on the CPU nevertheless, and why.
-        exact: whether it is computed in integers from its inputs to its outputs; then no sum is rounded either.
+    `on_cpu` are those of a network for a device that run on the CPU nevertheless, and why. An `exact` network is
+    computed in integers from its inputs to its outputs: no sum is rounded either.
     """
 
     module: Any
@@ -103,27 +95,10 @@ class Compiled(Lowered):
 
 
 def compile_network(
-    network: Network,
-    board: Board,
-    progress: Progress = SILENT,
-    tuned: Tuned = untuned,
-    error_limit: float = math.inf,
-    disabled_passes: Collection[str] = (),
-    listener: Listener = ignore,
+    network: Network, board: Board, tuned: Tuned = untuned, disabled_passes: Collection[str] = ()
 ) -> Compiled:
-    """Generate code for a board's CPU, or for its device and its CPU.
-
-    Args:
-        network: from `frontends`.
-        board: the target.
-        progress: hears of each step.
-        tuned: the results of measurements on the board.
-        error_limit: how many times the rounding error of a reference the network's may be, as `compile.rounding`
-            estimates it; layers that would exceed it take slower forms.
-        disabled_passes: names of passes to leave out.
-        listener: takes the module after each pass.
-    """
-    return compile_entries([(network, error_limit)], board, progress, tuned, disabled_passes, listener)
+    """As `compile_entries`, for one network without a limit of errors."""
+    return compile_entries([(network, math.inf)], board, tuned=tuned, disabled_passes=disabled_passes)
 
 
 def compile_entries(
@@ -136,10 +111,12 @@ def compile_entries(
     *,
     at_load: bool = False,
 ) -> Compiled:
-    """As `compile_network`, for networks of the same weights, each with its limit of errors: one library for all.
+    """Generate code for a board's CPU, or for its device and its CPU: one library for networks of the same weights.
 
-    Functions of later networks are renamed; `main` of each is `entries.entry_name`. With `at_load`, weights that grow
-    when they are packed are packed when the library is loaded, on CPUs.
+    The limit of errors of a network is how many times the rounding error of a reference its own may be, as
+    `compile.rounding` estimates it; layers that would exceed it take slower forms. Functions of later networks are
+    renamed; `main` of each is `entries.entry_name`. With `at_load`, weights that grow when they are packed are packed
+    when the library is loaded, on CPUs.
     """
     if len(networks) > 1 and board.device:
         raise UnsupportedError(
