@@ -33,10 +33,8 @@ def write_module(module: Any, path: Path) -> None:
 class Generated:
     """Code of functions, to be linked into the library of their network.
 
-    Attributes:
-        objects: modules that TVM links as they are.
-        libraries: the LLVM modules behind them, for reports.
-        launched: functions that TVM itself compiles for the board's target: kernels, and functions that launch them.
+    TVM links `objects` as they are; `libraries` are the LLVM modules behind them, for reports. It compiles `launched`
+    for the board's target: kernels, and functions that launch them.
     """
 
     objects: list[Any] = field(default_factory=list)
@@ -46,12 +44,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Backend(ABC):
-    """A processor of a board that functions run on.
-
-    Attributes:
-        forms: the types of configurations for it.
-        templates: schedule functions for it, in the order in which they are tried.
-    """
+    """A processor of a board that functions run on: its types of configurations, and templates, tried in order."""
 
     board: Board
     forms: ClassVar[tuple[type[Configuration], ...]]
@@ -81,12 +74,10 @@ class Backend(ABC):
         configuration: Configuration | None = None,
         layer: AnyAnchorOp | None = None,
     ) -> Scheduled | None:
-        """Schedule a function by the first template that matches it; None if none does.
+        """Schedule one operator, or a fused group, by the first template that matches it; None if none does.
 
-        Args:
-            function: one operator or a fused group of them, as Relax's legalisation writes it.
-            packable: the parameters, by index, that are constants in all calls of the function.
-            configuration, layer: of the layer in the function; None if it holds none.
+        `packable` are the indices of parameters that are constants in all calls. A function that holds a layer comes
+        with it and its configuration.
         """
         kernel = Kernel(function, packable, configuration, layer)
         template = next((template for template in self.templates if template.matches(kernel)), None)

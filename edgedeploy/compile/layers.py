@@ -24,13 +24,9 @@ Form = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 
 class AnchorOp(Record, ABC):
-    """A layer with weights.
+    """A layer with weights: `name` is that of its function, alone or fused; `data` and `weights` are shapes.
 
-    Attributes:
-        name: of its function, alone or fused with others.
-        data, weights: their shapes.
-        types: of both, of the sums and of the result.
-        constant: whether the weights are known when the network is built, and may be packed.
+    `constant` weights are known when the network is built, and may be packed.
     """
 
     name: ClassVar[str]

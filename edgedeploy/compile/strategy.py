@@ -28,13 +28,10 @@ Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
 
 
 class PackedForm(NamedTuple):
-    """A layer in a configuration, with its weights in the order of their use.
+    """A layer in a configuration: how it is computed from data and weights, which are packed in the order of use.
 
-    Attributes:
-        compute: from data and packed weights to the result.
-        shape, dtype: of the packed weights.
-        pack: packs the layer's weights.
-        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None without such code.
+    `shape` and `dtype` are those of packed weights. `at_load` is `pack`, to the last bit, as code that may run when a
+    network is loaded; None without such code.
     """
 
     compute: Form

@@ -63,14 +63,10 @@ def check(
     """Run the self-test of a package: here if this machine can, else under an emulator, else compiled for this machine.
 
     If the code differs from the reference, the network's second opinion is computed. If that differs from the reference
-    too, it takes its place.
+    too, it takes its place. `agent` returns the board's agent, which an emulator runs; None without one.
 
-    Args:
-        agent: returns the board's agent, which an emulator runs; None without one.
-
-    Returns:
-        The package, with the outputs that it was compared with; how it was checked; and the largest difference from
-        these as a fraction of the tolerance.
+    Returns the package, with the outputs that it was compared with; how it was checked; and the largest difference from
+    these as a fraction of the tolerance.
     """
     try:
         return draft, *_checked(draft, checks, agent, progress)

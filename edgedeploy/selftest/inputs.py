@@ -60,12 +60,10 @@ _HIDING = {
 
 @dataclass
 class Use:
-    """The use of one input.
+    """The use of one input: the size of the shortest axis that it indexes, by -size to size - 1; None for others.
 
-    Attributes:
-        size: of the shortest axis that it indexes: its values are -size to size - 1. None for all other inputs.
-        from_end: whether indices may be negative, and then count from the axis' end.
-        written: whether they are places to write to: the result for two equal ones is undefined.
+    `from_end`: negative indices count from the axis' end. `written`: indices are places to write to; the result for two
+    equal ones is undefined.
     """
 
     size: int | None = None
@@ -105,7 +103,7 @@ def uses_of(network: Network) -> Uses:
     """The uses of a network's inputs by its operators, read from its Relax module."""
     from tvm import relax
 
-    from edgedeploy.compile.ir.expressions import constant_value
+    from edgedeploy.compile.ir.expressions import bindings_of, constant_value
 
     function = network.module["main"]
     uses = Uses({spec.name: Use() for spec in network.inputs})
@@ -116,13 +114,13 @@ def uses_of(network: Network) -> Uses:
     operators = set()
 
     def origins_of(expression: Any) -> list[Use]:
+        if isinstance(expression, relax.TupleGetItem):
+            return origins_of(expression.tuple_value)
         fields = expression.fields if isinstance(expression, relax.Tuple) else [expression]
         return [use for each in fields if isinstance(each, relax.Var) for use in origins.get(each, [])]
 
-    for variable, value in _bindings(function):
-        if isinstance(value, relax.TupleGetItem):
-            origins[variable] = origins_of(value.tuple_value)
-        elif not isinstance(value, relax.Call):
+    for variable, value in ((each.var, each.value) for each in bindings_of(function)):
+        if not isinstance(value, relax.Call):
             origins[variable] = origins_of(value)
         else:
             name = getattr(value.op, "name", "").removeprefix("relax.")
@@ -148,14 +146,9 @@ def uses_of(network: Network) -> Uses:
 
 def computed_types(network: Network) -> set[str]:
     """The floating-point types of a network's operators: those in which they sum up, and of their results."""
-    return {dtype for variable, _ in _bindings(network.module["main"]) if is_floating(dtype := _dtype(variable))}
+    from edgedeploy.compile.ir.expressions import bindings_of
 
-
-def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
-    """The variables of a function with their values, in order."""
-    for block in getattr(function.body, "blocks", []):
-        for binding in block.bindings:
-            yield binding.var, getattr(binding, "value", None)
+    return {dtype for each in bindings_of(network.module["main"]) if is_floating(dtype := _dtype(each.var))}
 
 
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:

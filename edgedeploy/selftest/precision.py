@@ -79,7 +79,6 @@ def with_half(
     Args:
         cases: of the self-test; the values of layers must stay in range for them, and they judge outputs unless the
             `usage` says how pictures become the network's input.
-        judge: the user's own, if there is one.
 
     Raises:
         UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass
@@ -92,7 +91,8 @@ def with_half(
     single = "single precision is asked for" if wanted == "single" else None
     if why := single or _lack(board) or _obstacle(network, disabled_passes):
         if judge:
-            raise _nothing_to_judge(network, why)
+            hint = "leave out --calibrate and --evaluate, or build it for a CPU with half precision: docs/precision.md"
+            raise InputError(f"{network.file.name} has no layers in half precision to judge", why=why, hints=[hint])
         if wanted == "half":
             raise _refused(network.file.name, why)
         if board.precision and not network.quantised:
@@ -118,14 +118,6 @@ def with_half(
     if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
         half = half.model_copy(update={"accuracy": accuracy})
     return replace(network, half=half)
-
-
-def _nothing_to_judge(network: Network, why: str) -> InputError:
-    return InputError(
-        f"{network.file.name} has no layers in half precision to judge",
-        why=why,
-        hints=["leave out --calibrate and --evaluate, or build it for a CPU with half precision: docs/precision.md"],
-    )
 
 
 def _obstacle(network: Network, disabled_passes: Collection[str]) -> str | None:

@@ -54,8 +54,7 @@ class Recorded:
 def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
     """The effect of rounding alone on a network: how far other kernels of the reference are from it.
 
-    Returns:
-        By name of each output in floating point, the largest difference; nothing if unknown.
+    It is the largest difference by name of each output in floating point; nothing if unknown.
     """
     if network.other_kernels is None:
         return {}

@@ -44,10 +44,8 @@ class Kind(Enum):
 class Operator:
     """An operator of Relax.
 
-    Attributes:
-        kind: how its results depend on its operands.
-        evaluate: computes it on arrays by numpy, also on channels of zeros, which padding adds; None if it cannot.
-        function: the elementary function of TIR that it calls; empty if it calls none.
+    `evaluate` computes it on arrays by numpy, also on channels of zeros, which padding adds; None if it cannot.
+    `function` is the elementary function of TIR that it calls; empty if it calls none.
     """
 
     kind: Kind

@@ -58,13 +58,9 @@ def unit_roundoff(dtype: str) -> float:
 
 @dataclass(frozen=True)
 class LayerTypes:
-    """The types of a layer.
+    """The types of a layer: of its feature map, of packed weights, of sums of products, and of stored results.
 
-    Attributes:
-        data: of its feature map.
-        weights: as they are packed.
-        accumulator: of the sums of products, in registers; data and weights are widened to it.
-        result: of the stored values.
+    Data and weights are widened to the accumulator's type.
     """
 
     data: str

@@ -28,12 +28,9 @@ Layout = Literal["NCHW", "NHWC", "functions", "fused functions", "fused function
 
 @dataclass(frozen=True)
 class Form:
-    """What a module is like before or after a pass.
+    """What a module consists of before or after a pass.
 
-    Attributes:
-        layout: what it consists of.
-        types: numpy's names of the types of tensors that the pass rewrites or creates; tensors of other types stay as
-            they are. Empty for all types.
+    `types` are numpy's names of the types of tensors that the pass rewrites or creates; empty for all types.
     """
 
     layout: Layout
@@ -47,11 +44,8 @@ class Form:
 class Compilation:
     """What passes know besides the module, and what they leave for later stages.
 
-    Attributes:
-        board: the target of the build.
-        half: numbers of the layers that stay in single precision while others compute in half; None if all stay.
-        removed: the layers that lost channels.
-        groups: by name, the functions that hold a layer, before each became one loop nest.
+    `half` are numbers of the layers that stay in single precision while others compute in half; None if all stay.
+    `removed` lost channels. `groups` are, by name, the functions that hold a layer, before each became one loop nest.
     """
 
     board: Board

@@ -25,11 +25,7 @@ _MOST_GROWTH = 1 << 30
 
 
 class Room:
-    """The memory left for constants that a network computes.
-
-    Args:
-        weights: bytes of the weights in its file.
-    """
+    """The memory left for constants that a network computes; `weights` are the bytes of those in its file."""
 
     def __init__(self, weights: int) -> None:
         self._left = _MOST_GROWTH + 4 * weights
@@ -37,11 +33,8 @@ class Room:
     def take(self, operator: str, size: int | None, read: int, value: str = "") -> None:
         """Count the results of an operator on constants, before they are computed; raises ModelError without room.
 
-        Args:
-            operator: its name.
-            size: of its results in bytes; None if no memory holds them.
-            read: bytes of its operands.
-            value: the name of its result, if the file has one.
+        The results take `size` bytes, None if no memory holds them, and the operands `read`; `value` is the result's
+        name in the file.
         """
         self._left = 0 if size is None else self._left - max(size - read, 0)
         if self._left <= 0:
@@ -101,10 +94,7 @@ def fold_constants(
 ) -> tvm.IRModule:
     """Replace operators by their values if all arguments are constants.
 
-    Args:
-        module: the network.
-        folder: what folds.
-        but_quantised_weights: whether `dequantize` of the weights of layers stays, and operators that move them then.
+    With `but_quantised_weights`, `dequantize` of the weights of layers stays, and operators that move them then.
     """
     left_over: list[relax.Call] = []
     skipped = _dequantised_weights(module) if but_quantised_weights else []

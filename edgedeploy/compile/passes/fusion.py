@@ -221,11 +221,9 @@ store_narrow = _Separator.rewritten
 
 @dataclass(frozen=True)
 class FusedFunction:
-    """A layer in its group.
+    """A layer in its group, whose functions are in `module`.
 
-    Attributes:
-        function: the Relax function of the group, before it becomes one loop nest; or the layer's own alone.
-        module: holds the functions that the group calls.
+    `function` is that of the group, before it becomes one loop nest; or the layer's own.
     """
 
     layer: AnyAnchorOp

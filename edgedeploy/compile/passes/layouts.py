@@ -121,11 +121,9 @@ class _TransposeRemover(Rewriter):
         return relax.op.permute_dims(self.emit(padded), axes)
 
     def _in_memory_order(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
-        """Flattened feature maps, without the transposes before them.
+        """Flattened feature maps in the order of memory, without the transposes before them.
 
-        Returns:
-            The features in the order of memory, and the index of each in the original order; None instead if that is
-            the same.
+        Also the index of each value in the original order; None if that is the same.
         """
         value = self.bound_value(features)
         if is_call(value, "relax.reshape"):

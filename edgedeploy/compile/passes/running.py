@@ -64,11 +64,7 @@ def _interface(module: tvm.IRModule) -> Any:
 
 
 class PassLog:
-    """A listener that records times, and writes each module into a folder if it has one.
-
-    Attributes:
-        times: of each pass in order, in seconds.
-    """
+    """A listener that records the seconds of each pass in `times`, and writes each module into a folder, if given."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.times: list[tuple[str, float]] = []
