@@ -31,13 +31,11 @@ _ACTIVATIONS = (tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tan
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of an LSTM.
+    """One step of an LSTM, whose results are `state` and `cell`.
 
     Attributes:
-        state, cell: its results.
         before: the state and the cell of the step before; None in the first step, which begins with zeros.
-        products: of the inputs of all steps, steps x batch x gates.
-        index: the step's index in these.
+        products: of the inputs of all steps, steps x batch x gates; `index` is the step's.
         weights: of the state, hidden x gates; None in the first step.
         bias: added to all gates.
         starts: where input, output, forget and cell gate begin; the forget gate is None in the first step.
@@ -68,15 +66,12 @@ class _Roller(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        # By the calls that compute states and last cells: the layer's number, and the step of a state.
-        self._states: dict[relax.Call, tuple[int, int]] = {}
-        self._last_cells: dict[relax.Call, int] = {}
         self._layers = list(self._found())
         self._rolled: dict[int, tuple[relax.Var, relax.Var]] = {}
-        for number, steps in enumerate(self._layers):
-            for step in steps:
-                self._states[self.before[step.state]] = number, step.index
-            self._last_cells[self.before[steps[-1].cell]] = number
+        # By the calls that compute states and last cells: the layer's number, and the step of a state.
+        numbered = list(enumerate(self._layers))
+        self._states = {self.before[step.state]: (number, step.index) for number, steps in numbered for step in steps}
+        self._last_cells = {self.before[steps[-1].cell]: number for number, steps in numbered}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if original in self._last_cells:
@@ -160,24 +155,18 @@ class _Roller(Rewriter):
         if found is None:
             return None
         output, cell = found
-        forgotten, added = None, cell
         total = self._of(cell, "add")
-        if total is not None:
-            parts = {self._gated(each) is not None: each for each in total.args}
-            if set(parts) != {True, False} or self._of(parts[False], "multiply") is None:
-                return None
-            forgotten, added = parts[False], parts[True]
-        candidate = self._gated(added)
-        forget = self._gated(forgotten, tanh=False) if forgotten is not None else (None, None)
-        if candidate is None or forget is None:
+        addends = [(each, self._gated(each)) for each in (total.args if total is not None else [cell])]
+        fresh = [gated for _, gated in addends if gated is not None]
+        kept = [self._gated(each, tanh=False) or (None, None) for each, gated in addends if gated is None]
+        if len(fresh) != 1:
             return None
-        gates = [self._part(each, shape_of(variable)) for each in (candidate[0], output, forget[0], candidate[1])]
-        sources = {source for source, _ in (each for each in gates if each)}
-        if len(sources) != 1 or gates[0] is None or gates[1] is None or gates[3] is None:
+        [(given, candidate)], [(forget, before)] = fresh, kept or [(None, None)]
+        gates = [self._part(each, shape_of(variable)) for each in (given, output, forget, candidate)]
+        sources = {each[0] for each in gates if each}
+        if len(sources) != 1 or [each is None for each in gates] != [False, False, total is None, False]:
             return None
-        if (gates[2] is None) != (forget[0] is None):
-            return None
-        return self._gathered(variable, cell, sources.pop(), forget[1], [each and each[1] for each in gates])
+        return self._gathered(variable, cell, sources.pop(), before, [each and each[1] for each in gates])
 
     def _gated(self, expression: Any, *, tanh: bool = True) -> tuple[Any, Any] | None:
         """The operands a and b of `sigmoid(a) * tanh(b)`, or of `sigmoid(a) * b`."""
@@ -234,11 +223,10 @@ class _Roller(Rewriter):
         if products is None or (before is None) != (cell_before is None):
             return None
         shape = shape_of(products)
-        if len(shape) != 3 or shape[-1] != width or math.prod(shape_of(state)) != shape[1] * hidden:
-            return None
-        if {each for each in starts if each is not None} - {gate * hidden for gate in range(4)}:
-            return None
-        if before is not None and (weights is None or weights.shape != (hidden, width)):
+        fits = len(shape) == 3 and shape[-1] == width and math.prod(shape_of(state)) == shape[1] * hidden
+        at_gates = {each for each in starts if each is not None} <= {gate * hidden for gate in range(4)}
+        is_known = before is None or (weights is not None and weights.shape == (hidden, width))
+        if not (fits and at_gates and is_known):
             return None
         earlier = None if before is None else (before, cell_before)
         return _Step(state, cell, earlier, products, index, weights, bias, tuple(starts))  # type: ignore[arg-type]
