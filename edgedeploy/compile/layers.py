@@ -48,7 +48,7 @@ class AnchorOp(Record, ABC):
     @property
     def operations(self) -> int:
         """Arithmetic operations, a multiply-add being two, when it is computed directly."""
-        return 2 * self.batch * math.prod(self.size) * math.prod(self.weights)
+        return 2 * self.batch * math.prod(self.size) * self.terms * self.channels
 
     @property
     def channels(self) -> int:
@@ -151,12 +151,8 @@ class Dense(Product):
 
     window: ClassVar[Window] = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
     groups: ClassVar[int] = 1
+    batch: ClassVar[int] = 1
     kind: Literal["dense"] = "dense"
-
-    @property
-    @override
-    def batch(self) -> int:
-        return 1
 
     @property
     @override
@@ -193,11 +189,6 @@ class BatchMatmul(Product):
     @override
     def terms(self) -> int:
         return self.data[-1]
-
-    @property
-    @override
-    def operations(self) -> int:
-        return 2 * self.batch * math.prod(self.size) * self.terms * self.channels
 
     @override
     def in_tiles(self, tile: Tile, **others: Any) -> Form:

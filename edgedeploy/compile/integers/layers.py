@@ -232,13 +232,12 @@ class IntegerLayer:
     def integers(self, emit: Emitter, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
-        if (
-            steps.half_away and self.is_convolution and not self.offset.any()
-        ):  # conv_kernel_ref_int8.c of Tengine divides
-            value = emit(self.floats(emit, data, cpu))
-            return self.activation.moved(emit, to_integers(emit, value, steps, bounds))
-        value = emit(self.floats(emit, data, cpu, steps.scale))
-        return self.activation.moved(emit, rounded(emit, value, steps, bounds, self._largest(steps.scale)))
+        # conv_kernel_ref_int8.c of Tengine divides.
+        divides = steps.half_away and self.is_convolution and not self.offset.any()
+        value = emit(self.floats(emit, data, cpu, np.float32(1) if divides else steps.scale))
+        largest = self._largest(steps.scale)
+        result = to_integers(emit, value, steps, bounds) if divides else rounded(emit, value, steps, bounds, largest)
+        return self.activation.moved(emit, result)
 
     def _largest(self, divisor: np.float32) -> float:
         """The largest magnitude of its sums and bias over a divisor, for all data."""
