@@ -124,7 +124,7 @@ class _Lifter(Rewriter):
         batch, channels, size, height, width = shape_of(volume)
         is_lifted = self._source(volume) is not None
         if is_lifted:
-            along, across, moved = 1, 3, self._memory(volume, 1, size, batch * height * width)
+            along, across, moved = 1, 3, self._memory(_SHEETS, volume)
         else:  # an input of the network, whose planes are copied as they are
             ordered = self.emit.permute_dims(volume, [2, 0, 1, 3, 4])
             along, across = 0, 2
@@ -156,32 +156,25 @@ class _Lifter(Rewriter):
         others = {each: bool(getattr(attrs, each)) for each in ("ceil_mode", "count_include_pad")}
         if not all(each.moves_nothing for each in plane):
             shape = [batch, channels, shape_of(volume)[2], height, width]
-            memory = self._memory(volume, *_FRAMES.sizes(shape_of(volume)))
-            pooled = self._of_memory(_FRAMES, _pooled(pool, memory, plane, **others), shape)
+            pooled = self._of_memory(_FRAMES, _pooled(pool, self._memory(_FRAMES, volume), plane, **others), shape)
             if depth.moves_nothing:
                 return pooled
             volume = self.emit(pooled)
-        memory = self._memory(volume, *_SHEETS.sizes(shape_of(volume)))
-        along = [depth, _Axis(1, 1, 1, 0, 0)]
-        return self._of_memory(_SHEETS, _pooled(pool, memory, along, **others), shape_of(call))
+        pooled = _pooled(pool, self._memory(_SHEETS, volume), [depth, _Axis(1, 1, 1, 0, 0)], **others)
+        return self._of_memory(_SHEETS, pooled, shape_of(call))
 
     # Operators between them.
 
     def _reduction(self, name: str, call: relax.Call, axes: list[int]) -> relax.Expr:
         reduce, volume = getattr(relax.op, name), call.args[0]
-        batch, channels, depth, height, width = shape_of(volume)
-        if axes == [2, 3, 4] and batch == 1:
-            memory = self._memory(volume, 1, depth, height * width)
+        if axes == [2, 3, 4] and shape_of(volume)[0] == 1:
+            memory = self._memory(_SHEETS, volume)
             return relax.op.reshape(self.emit(reduce(memory, [1, 2], True)), shape_of(call))
-        if 3 in axes:
-            memory = self._memory(volume, depth * batch, height, width)
-            height, width = 1, 1
-            shape = [batch, channels, depth, height, width]
-            volume = self.emit(self._of_memory(_FRAMES, reduce(memory, [1, 2], True), shape))
-        if 2 in axes:
-            memory = self._memory(volume, 1, depth, batch * height * width)
-            shape = [batch, channels, 1, height, width]
-            volume = self.emit(self._of_memory(_SHEETS, reduce(memory, [1], True), shape))
+        for kind, reduced, of_memory in ((_FRAMES, [3, 4], [1, 2]), (_SHEETS, [2], [1])):
+            if reduced[0] in axes:
+                shape = [1 if axis in reduced else size for axis, size in enumerate(shape_of(volume))]
+                result = reduce(self._memory(kind, volume), of_memory, True)
+                volume = self.emit(self._of_memory(kind, result, shape))
         same = shape_of(volume) == shape_of(call)
         return self.bound_value(volume) if same else relax.op.reshape(volume, shape_of(call))
 
@@ -231,16 +224,16 @@ class _Lifter(Rewriter):
         return (image.args[0], kind) if shape_of(image.args[0]) == expected else None
 
     def _images(self, kind: _Images, volume: relax.Expr) -> relax.Expr:
-        source, sizes = self._source(volume), kind.sizes(shape_of(volume))
+        source = self._source(volume)
         if source is not None and source[1] is kind:
             return source[0]
-        return self._image(self._memory(volume, *sizes), *sizes)
+        return self._image(self._memory(kind, volume), *kind.sizes(shape_of(volume)))
 
-    def _memory(self, volume: relax.Expr, *sizes: int) -> relax.Expr:
-        """A volume by depth, n, height and width, with neighbouring channels: in so many batches, rows and columns."""
-        source = self._source(volume)
+    def _memory(self, kind: _Images, volume: relax.Expr) -> relax.Expr:
+        """A volume as images in memory: by depth, n, height and width, with neighbouring channels."""
+        source, shape = self._source(volume), shape_of(volume)
         image, order = (volume, [2, 0, 3, 4, 1]) if source is None else (source[0], NHWC_OF_NCHW)
-        return self.emit.reshape(self.emit.permute_dims(image, order), [*sizes, shape_of(volume)[1]])
+        return self.emit.reshape(self.emit.permute_dims(image, order), [*kind.sizes(shape), shape[1]])
 
     def _image(self, memory: relax.Expr, *sizes: int) -> relax.Expr:
         """An image of so many batches, rows and columns with neighbouring channels, in NCHW."""
