@@ -205,22 +205,19 @@ class _AverageConvolver(Rewriter):
         count = math.prod(elements)
         if channels == 1 or not 1 < count <= _MOST_ELEMENTS or str(call.ty.dtype) != "float32" or results == [1, 1]:
             return None
-        counts = np.ones((1, 1), np.float32)
+        inside = []
         for axis in (0, 1):
             before, behind = padding[axis], padding[2 + axis]
             places = np.arange(results[axis])[:, None] * strides[axis] + np.arange(elements[axis]) * dilation[axis]
             # What counts: the feature map, or with its padding; not what ceil_mode reads beyond.
-            first, end = (
-                (0, before + sizes[axis] + behind) if attrs.count_include_pad else (before, before + sizes[axis])
-            )
-            inside = ((places >= first) & (places < end)).sum(axis=1)
-            counts = counts * np.reshape(inside, (-1, 1) if axis == 0 else (1, -1))
+            first, rest = (0, behind) if attrs.count_include_pad else (before, 0)
+            inside.append(((places >= first) & (places < before + sizes[axis] + rest)).sum(axis=1))
             padding[2 + axis] = max(behind, int(np.max(places)) + 1 - sizes[axis] - before)
         # Sums of quantised tensors are divided: 1 / count is rounded, which decides if a result is a half.
         quantised = self._is_dequantised(call.args[0])
         weights = constant(np.full((channels, 1, *elements), 1 if quantised else 1 / count, np.float32))
         pool = relax.op.nn.conv2d(call.args[0], weights, strides, padding, dilation, channels)
-        counts = np.maximum(counts, 1).astype(np.float32)[None, None]
+        counts = np.maximum(np.outer(*inside), 1).astype(np.float32)[None, None]
         if quantised:
             return relax.op.divide(self.emit(pool), constant(counts))
         if (counts == count).all():

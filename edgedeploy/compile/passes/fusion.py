@@ -279,15 +279,11 @@ def fused_functions(module: tvm.IRModule) -> dict[str, FusedFunction]:
     """By name, the functions of a network that hold a layer. Expects the result of `FuseOps`."""
     found = {}
     for variable, function in module.functions.items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            layer = _layer_in(function)
-        elif variable.name_hint == "main":
-            continue
-        else:
-            layers = (_layer_of(call, module) for _, call in calls_of(function))
-            layer = next((each for each in layers if each), None)
-        if layer:
-            found[variable.name_hint] = FusedFunction(layer, function, module)
+        alone = isinstance(function, tvm.tirx.PrimFunc)
+        inner = [function] if alone else [module[call.args[0]] for _, call in calls_of(function)]
+        layers = [layer for each in inner if (layer := _layer_in(each))]
+        if layers and variable.name_hint != "main":
+            found[variable.name_hint] = FusedFunction(layers[0], function, module)
     return found
 
 

@@ -125,14 +125,9 @@ class _Padder(Rewriter):
 def _is_channel_cut(cut: relax.Call) -> bool:
     """Whether a slice keeps the first channels of an NCHW tensor and everything else."""
     before, after = shape_of(cut.args[0]), shape_of(cut)
-    if (
-        not isinstance(cut.args[0], relax.Var)
-        or len(before) != 4
-        or before[:1] + before[2:] != after[:1] + after[2:]
-        or after[1] >= before[1]
-    ):
-        return False
-    return len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
+    begins_at_zero = len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
+    is_image = isinstance(cut.args[0], relax.Var) and len(before) == 4
+    return is_image and begins_at_zero and before[:1] + before[2:] == after[:1] + after[2:] and after[1] < before[1]
 
 
 def pad_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
