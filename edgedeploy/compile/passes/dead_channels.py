@@ -9,7 +9,7 @@ A channel is an index along axis 1: of an NCHW tensor, or of a matrix with one r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def remove_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[RemovedCha
     """
     function = module["main"]
     bindings = bindings_of(function)
-    values = _constant_channels(bindings)
+    values = _constant_channels(function, bindings)
     masks = _needed_channels(function, bindings, values)
     if all(mask.all() for mask in masks.values()):
         return module, []
@@ -111,9 +111,7 @@ def remove_and_note(module: tvm.IRModule, compilation: Compilation) -> tvm.IRMod
 
 def _needed_channels(function: Any, bindings: list[Any], values: dict[Any, Values]) -> dict[Any, np.ndarray]:
     """For each float32 tensor a mask of the channels that are needed: the least that satisfies every operator."""
-    tensors = [*function.params, *(binding.var for binding in bindings)]
-    counts = {variable: _channel_count(variable) for variable in tensors}
-    masks = {variable: np.zeros(count, bool) for variable, count in counts.items() if count is not None}
+    masks = {variable: np.zeros(len(constants), bool) for variable, constants in values.items()}
 
     def need_all(variables: Any) -> None:
         for variable in variables:
@@ -126,9 +124,9 @@ def _needed_channels(function: Any, bindings: list[Any], values: dict[Any, Value
     for binding in bindings:
         product = _product_of(binding.value) if isinstance(binding.value, relax.Call) else None
         between = _dependencies_of(binding.value) if isinstance(binding.value, relax.Call) else None
-        if product is not None and product.source in masks:
+        if product is not None:
             # An input channel is needed by the results that read it, unless its share is a bias.
-            absorbable = product.absorbable(values.get(product.source, np.full(len(masks[product.source]), np.nan)))
+            absorbable = product.absorbable(values[product.source])
             products.append((binding.var, product.source, product.reads() & ~absorbable))
         elif between is not None:
             dependencies += [(binding.var, dependency) for dependency in between]
@@ -191,14 +189,12 @@ class _Remover(Rewriter):
         """A call on the remaining channels of its arguments, for the remaining channels of its result."""
         product, weights = _product_of(call), constant_value(call.args[1]) if len(call.args) > 1 else None
         if product is not None and weights is not None:
-            left, values = self._masks[product.source], self._values.get(product.source)
+            left, values = self._masks[product.source], self._values[product.source]
             data = self.visit_expr(call.args[0])
             if is_call(call, "relax.matmul"):
                 result = relax.op.matmul(data, constant(weights[left][:, mask]), str(call.ty.dtype))
             else:
                 result = conv2d_like(call, data, constant(weights[mask][:, left]))
-            if values is None:
-                return result
             gone = ~left & ~np.isnan(values)
             # Unread channels may have values that padding would spoil.
             bias = product.share(values, gone & product.absorbable(values))[mask]
@@ -304,42 +300,36 @@ def _dependencies_of_concat(call: relax.Call, count: int) -> list[ChannelDepende
     return [ChannelDependency(part, np.arange(len(each)), each) for part, each in zip(parts, places, strict=True)]
 
 
-def _constant_channels(bindings: Iterable[relax.Binding]) -> dict[Any, Values]:
-    """For each float32 tensor that operators output, the constants among its channels."""
-    found: dict[Any, Values] = {}
+def _constant_channels(function: Any, bindings: Sequence[relax.Binding]) -> dict[Any, Values]:
+    """For each float32 tensor, the constants among its channels."""
+    counts = {variable: _channel_count(variable) for variable in (*function.params, *(each.var for each in bindings))}
+    found = {variable: np.full(count, np.nan, np.float32) for variable, count in counts.items() if count is not None}
     for binding in bindings:
-        count = _channel_count(binding.var)
-        if count is None:
-            continue
-        values = np.full(count, np.nan, np.float32)
-        if isinstance(binding.value, relax.Call):
-            values = _values(binding.value, values, found)
-        found[binding.var] = np.where(np.isfinite(values), values, np.float32(np.nan))
+        if binding.var in found and isinstance(binding.value, relax.Call):
+            values = _values(binding.value, found)
+            found[binding.var] = np.where(np.isfinite(values), values, np.float32(np.nan))
     return found
 
 
-def _values(call: relax.Call, unknown: Values, found: dict[Any, Values]) -> Values:
-    """The constants among a call's channels; `unknown` is an answer without any."""
-
-    def of(variable: relax.Var) -> Values:
-        return found.get(variable, np.full(_channel_count(variable) or 0, np.nan, np.float32))
-
+def _values(call: relax.Call, found: dict[Any, Values]) -> Values:
+    """The constants among a call's channels."""
+    unknown = np.full(_channel_count(call) or 0, np.nan, np.float32)
     product = _product_of(call)
     if product is not None:
-        absorbable = product.absorbable(of(product.source))
+        absorbable = product.absorbable(found[product.source])
         varies = product.reads()[:, ~absorbable].any(axis=1)
-        return np.where(varies, np.nan, product.share(of(product.source), absorbable))
+        return np.where(varies, np.nan, product.share(found[product.source], absorbable))
     dependencies = _dependencies_of(call)
     if not dependencies:
         return unknown
     if _is_depthwise(call):
-        return _values_of_depthwise(call, of(call.args[0]))
+        return _values_of_depthwise(call, found[call.args[0]])
     if is_kind(call, Kind.ELEMENTWISE):
-        return _values_of_elementwise(call, of)
+        return _values_of_elementwise(call, found)
     if is_kind(call, Kind.WINDOW, Kind.REDUCTION) and not keeps_constants(call):
-        return unknown if is_call(call, "relax.image.resize2d") else np.where(of(call.args[0]) == 0, 0, np.nan)
-    known = [(dependency.results, of(dependency.source)[dependency.channels]) for dependency in dependencies]
-    result = unknown.copy()
+        return unknown if is_call(call, "relax.image.resize2d") else np.where(found[call.args[0]] == 0, 0, np.nan)
+    known = [(dependency.results, found[dependency.source][dependency.channels]) for dependency in dependencies]
+    result = unknown
     for results, values in known:
         result[results] = values
     # Images concatenated along another axis than the channels must agree.
@@ -357,13 +347,13 @@ def _values_of_depthwise(call: relax.Call, values: Values) -> Values:
     return np.where((weights == 0).all(axis=1), 0, shares)
 
 
-def _values_of_elementwise(call: relax.Call, of: Callable[[relax.Var], Values]) -> Values:
+def _values_of_elementwise(call: relax.Call, found: dict[Any, Values]) -> Values:
     """Evaluate the operator with one value for each channel; NaN, for unknown, spreads."""
     dimensions = len(call.ty.shape)
     arguments = []
     for argument in tensors_of(call):
         value = constant_value(argument)
-        arguments.append(of(argument).reshape(1, -1, *[1] * (dimensions - 2)) if value is None else value)
+        arguments.append(found[argument].reshape(1, -1, *[1] * (dimensions - 2)) if value is None else value)
     result, count = evaluate(call, arguments), int(call.ty.shape[1])
     if result is None or result.ndim != dimensions or result.shape[1] != count:
         return np.full(count, np.nan, np.float32)
