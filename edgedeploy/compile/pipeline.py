@@ -266,7 +266,6 @@ def optimise(network: Network, board: Board) -> Optimised:
 def _optimised(
     network: Network, board: Board, disabled_passes: Collection[str] = (), listener: Listener = ignore
 ) -> Optimised:
-    """Apply the passes."""
     single = {each.number for each in network.half.single} if network.half else None
     compilation = Compilation(board, single)
     module = run_passes(network.module, passes_for(board, disabled_passes), compilation, listener)

@@ -260,7 +260,6 @@ def _different(spec: TensorSpec, size: int) -> np.ndarray:
 
 
 def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
-    """The values of edge inputs."""
     dtype, use = np.dtype(spec.dtype), uses.inputs[spec.name]
     if dtype.kind == "b":
         return [0, 1]

@@ -199,11 +199,9 @@ class _Search:
         self._exact = self._run(self._every)
 
     def single(self) -> Run:
-        """Inferences in single precision."""
         return partial(self._inferred, self._every)
 
     def half(self, half: Half) -> Run:
-        """Inferences with a choice of layers in half precision."""
         return partial(self._inferred, [each.number for each in half.single])
 
     def chosen(self, every: bool, judged_by: JudgedBy) -> Half:

@@ -139,7 +139,7 @@ def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
 
 
 def _unrest(network: Network, case: Recorded) -> float:
-    """The largest effect of rounding alone on an output, in usual tolerances, of which `MOST` are the most allowed."""
+    """The largest effect of rounding alone on an output, in usual tolerances; at most `MOST` are allowed."""
     relative, absolute = _usual(network)
     if network.quantised:
         relative = _MOST_QUANTISED / MOST

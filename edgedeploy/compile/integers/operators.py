@@ -306,7 +306,6 @@ class _Scaled:
         return []
 
     def of(self, expression: Any) -> relax.Expr:
-        """An expression over the divisor."""
         if expression not in self._written:
             self._written[expression] = self._network.emit(self._write(expression))
         return self._written[expression]

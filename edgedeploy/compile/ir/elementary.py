@@ -98,7 +98,6 @@ class _Names:
         self._values: list[tuple[Var, Expression]] = []
 
     def __call__(self, value: Expression) -> Var:
-        """A new name for a value."""
         self._values.append((Var("value", value.ty), value))
         return self._values[-1][0]
 

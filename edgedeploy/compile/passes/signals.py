@@ -84,7 +84,6 @@ class _SignalLifter(Rewriter):
         return self.emit.reshape(signal, [outer, inner, 1, length])
 
     def _operand(self, argument: relax.Expr) -> relax.Expr:
-        """An argument of an elementwise operator."""
         rank = len(shape_of(argument)) if isinstance(argument.ty, relax.TensorType) else 0
         if rank == 3:
             return self._image(argument)

@@ -143,7 +143,6 @@ class _Unifier(Rewriter):
 
 
 def _jumps(value: relax.Expr) -> bool:
-    """Whether a call's results jump where its operands barely change."""
     name = operator_name(value)
     return name in _JUMPING or (name == "astype" and str(value.ty.dtype).startswith(("int", "uint")))
 

@@ -51,7 +51,6 @@ class _Step:
     starts: tuple[int, int, int | None, int]
 
     def follows(self, other: _Step) -> bool:
-        """Whether it is the next step of the same LSTM."""
         return (
             self.products.same_as(other.products)
             and self.index == other.index + 1
@@ -150,7 +149,6 @@ class _Roller(Rewriter):
         return call if operator_name(call) == name else None
 
     def _step(self, variable: relax.Var) -> _Step | None:
-        """The step that computes a state."""
         found = self._gated(variable)
         if found is None:
             return None

@@ -245,7 +245,6 @@ class _Lifter(Rewriter):
         return self._volume(kind, self._image(self.emit(memory), *kind.sizes(shape)), shape)
 
     def _volume(self, kind: _Images, images: relax.Expr, shape: list[int]) -> relax.Expr:
-        """The volume of a shape that images are."""
         ordered = relax.op.reshape(self.emit(images), [shape[axis] for axis in kind.order])
         return relax.op.permute_dims(self.emit(ordered), kind.volume_axes())
 
