@@ -20,15 +20,9 @@ from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.configuration import Configuration, Tuned, untuned, workload_of
 from edgedeploy.compile.ir.expressions import call_counts
+from edgedeploy.compile.output import packing
 from edgedeploy.compile.output.codegen import Code, generate
 from edgedeploy.compile.output.entries import joined, renamed
-from edgedeploy.compile.output.packing import (
-    constant_parameters,
-    lifted,
-    replace_functions,
-    scheduled_name,
-    transform_of,
-)
 from edgedeploy.compile.output.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.dead_channels import RemovedChannels
@@ -132,7 +126,7 @@ def compile_entries(
     }
     on_device = functions.keys() - first.on_cpu.keys() if board.device else set()
     with _compiling(networks[0][0], board):
-        module, weights = lifted(joined([part.module for part in parts]))
+        module, weights = packing.lifted(joined([part.module for part in parts]))
         with progress.stage("generate code"):
             code = generate(module, host_of(board), backend_of(board), on_device)
     return Compiled(module, functions, first.removed, first.on_cpu, exact, code, weights)
@@ -165,10 +159,10 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
     on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work) if board.device else {}
     if left := on_cpu.keys() & optimised.functions.keys():
         scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
-    names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
+    names = {name: packing.scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
-    transform = partial(transform_of, backend=backend) if at_load else None
-    module = replace_functions(optimised.module, scheduled, transform)
+    transform = partial(packing.transform_of, backend=backend) if at_load else None
+    module = packing.replace_functions(optimised.module, scheduled, transform)
     if board.accelerator:
         module = with_copies(module, on_cpu.keys(), board)
     functions = {names[name]: entry for name, entry in scheduled.items()}
@@ -182,7 +176,7 @@ def _scheduled(
 
     Tuning's best configuration is used, else the one of the backend's models, unless rounding errors forbid it.
     """
-    constants, functions = constant_parameters(optimised.module), optimised.functions
+    constants, functions = packing.constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
     layers = {name: optimised.groups[name].layer for name in measured if name in optimised.groups}
     strategies = {name: backend.strategy(layer) for name, layer in layers.items()}

@@ -11,15 +11,7 @@ from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
-from edgedeploy.selftest.tolerance import (
-    Recorded,
-    is_steady,
-    largest_of,
-    spread_of,
-    steadiest,
-    tolerance_of,
-    usual_tolerance,
-)
+from edgedeploy.selftest.tolerance import Recorded, is_steady, spread_of, steadiest, tolerance_of, usual_tolerance
 
 if TYPE_CHECKING:
     from edgedeploy.model.network import Network
@@ -84,7 +76,7 @@ def self_test(
                 usual=usual,
                 relative=[tolerance_of(network, board, case, spec.name, exact=exact)[0] for spec in network.outputs],
                 absolute=absolute,
-                spread=[_relative_spread(case, spec.name) for spec in network.outputs],
+                spread=[case.relative_spread(spec.name) for spec in network.outputs],
             )
         )
         members |= {member: array.tobytes() for member, array in (inputs | outputs).items()}
@@ -105,12 +97,6 @@ def _inferences(
             refused.append(error)
         else:
             yield inputs, outputs
-
-
-def _relative_spread(case: Recorded, output: str) -> float | None:
-    """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
-    largest = largest_of(case.outputs[output])
-    return float(f"{case.spread[output] / largest:.2g}") if output in case.spread and largest else None
 
 
 def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:

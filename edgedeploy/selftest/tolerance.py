@@ -50,6 +50,11 @@ class Recorded:
     outputs: Tensors
     spread: Mapping[str, float]
 
+    def relative_spread(self, output: str) -> float | None:
+        """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
+        largest = largest_of(self.outputs[output])
+        return float(f"{self.spread[output] / largest:.2g}") if output in self.spread and largest else None
+
 
 def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
     """The effect of rounding alone on a network: how far other kernels of the reference are from it.

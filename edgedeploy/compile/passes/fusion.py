@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, topi
 
+from edgedeploy.compile import layers
 from edgedeploy.compile.ir.expressions import (
     INJECTIVE,
     NHWC_OF_NCHW,
@@ -24,15 +25,6 @@ from edgedeploy.compile.ir.expressions import (
     types_of,
 )
 from edgedeploy.compile.ir.types import bits_of, is_floating
-from edgedeploy.compile.layers import (
-    LAYER,
-    AnyAnchorOp,
-    BatchMatmul,
-    Convolution,
-    Dense,
-    DepthwiseConvolution,
-    FirstConvolution,
-)
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.schedules.kernel import Packing
@@ -64,12 +56,12 @@ class _Lowerer(Rewriter):
         sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
         window = Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
         transpose = self.bound_value(data)
-        kind: type[AnyAnchorOp] = Convolution
+        kind: type[layers.AnyAnchorOp] = layers.Convolution
         if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
-            kind = DepthwiseConvolution
+            kind = layers.DepthwiseConvolution
         elif groups == 1 and shape_of(data)[3] <= _FEW_CHANNELS and axes_of(transpose) == NHWC_OF_NCHW:
-            kind, data = FirstConvolution, transpose.args[0]
-        rows = 2 if kind is FirstConvolution else 1
+            kind, data = layers.FirstConvolution, transpose.args[0]
+        rows = 2 if kind is layers.FirstConvolution else 1
         pad = self.bound_value(data)
         if (padded := _with_padding(window, pad, rows)) is not None:
             window, data = padded, pad.args[0]
@@ -81,13 +73,14 @@ class _Lowerer(Rewriter):
         if min(len(shape_of(data)), rank) < 2:
             return None
         if constant_value(weights) is not None and rank == 2:
-            return self._emit(Dense, call, data, weights)
+            return self._emit(layers.Dense, call, data, weights)
         transpose = self.bound_value(weights)
         transposed = axes_of(transpose) == [*range(rank - 2), rank - 1, rank - 2]
-        return self._emit(BatchMatmul, call, data, transpose.args[0] if transposed else weights, transposed=transposed)
+        matrices = transpose.args[0] if transposed else weights
+        return self._emit(layers.BatchMatmul, call, data, matrices, transposed=transposed)
 
     def _emit(
-        self, kind: type[AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
+        self, kind: type[layers.AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
     ) -> relax.Expr:
         layer = kind(
             data=tuple(shape_of(data)),
@@ -226,7 +219,7 @@ class FusedFunction:
     `function` is that of the group, before it becomes one loop nest; or the layer's own.
     """
 
-    layer: AnyAnchorOp
+    layer: layers.AnyAnchorOp
     function: relax.Function | tvm.tirx.PrimFunc
     module: tvm.IRModule
 
@@ -281,18 +274,18 @@ def fused_functions(module: tvm.IRModule) -> dict[str, FusedFunction]:
     for variable, function in module.functions.items():
         alone = isinstance(function, tvm.tirx.PrimFunc)
         inner = [function] if alone else [module[call.args[0]] for _, call in calls_of(function)]
-        layers = [layer for each in inner if (layer := _layer_in(each))]
-        if layers and variable.name_hint != "main":
-            found[variable.name_hint] = FusedFunction(layers[0], function, module)
+        held = [layer for each in inner if (layer := _layer_in(each))]
+        if held and variable.name_hint != "main":
+            found[variable.name_hint] = FusedFunction(held[0], function, module)
     return found
 
 
-def _layer_in(function: tvm.tirx.PrimFunc) -> AnyAnchorOp | None:
+def _layer_in(function: tvm.tirx.PrimFunc) -> layers.AnyAnchorOp | None:
     layer = function.attrs.get(LAYER_ATTRIBUTE) if function.attrs else None
-    return LAYER.validate_json(str(layer)) if layer else None
+    return layers.LAYER.validate_json(str(layer)) if layer else None
 
 
-def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyAnchorOp | None:
+def _layer_of(call: relax.Call, module: tvm.IRModule) -> layers.AnyAnchorOp | None:
     return _layer_in(module[call.args[0]])
 
 
