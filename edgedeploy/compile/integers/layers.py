@@ -225,10 +225,6 @@ class IntegerLayer:
         """The bias of sums of products of integers as they are stored, with their zero points."""
         return self.bias - self.steps.zero_point * self.weights.sum(axis=self._summed_axes)
 
-    @property
-    def _is_depthwise(self) -> bool:
-        return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
-
     def integers(self, emit: Emitter, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
@@ -251,7 +247,8 @@ class IntegerLayer:
     ) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
         bias = self._whole_bias
-        if cpu.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
+        is_depthwise = self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
+        if cpu.filters_in_float and is_depthwise and self._largest_sum < _EXACT:
             sums = emit.astype(self.sums(emit, data, cpu, np.zeros_like(bias)), "float32")
             sums = emit.add(sums, self._by_channel(bias)) if bias.any() else sums
         else:

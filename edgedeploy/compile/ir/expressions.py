@@ -44,14 +44,11 @@ class Emitter:
         def call(*arguments: Any, **settings: Any) -> relax.Var:
             tensors = (each for each in arguments if isinstance(each, relax.Expr))
             dtype = next((str(getattr(each.ty, "dtype", "")) for each in tensors), None)
-            return self(operator(*(_as_constant(each, dtype) for each in arguments), **settings))
+            numbers = int | float | np.floating | np.ndarray
+            values = (constant(each, dtype) if isinstance(each, numbers) else each for each in arguments)
+            return self(operator(*values, **settings))
 
         return call
-
-
-def _as_constant(argument: Any, dtype: str | None) -> Any:
-    """A number or an array as a constant; any other argument of an operator as it is."""
-    return constant(argument, dtype) if isinstance(argument, int | float | np.floating | np.ndarray) else argument
 
 
 class Rewriter(relax.PyExprMutator):
