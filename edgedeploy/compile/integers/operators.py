@@ -337,14 +337,6 @@ _OPERATORS = {
 }
 
 
-def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
-    """The integers of an activation's source, in steps; None if no form is known for it."""
-    call = network.value_before(found.source)
-    write = _OPERATORS.get(operator_name(call))
-    result = write(network, call, found, steps) if write else None
-    return _lines_of(network, found, steps) if result is None else result
-
-
 @dataclass
 class Summary:
     """How many layers were written in integers, and whether all values are rounded as by onnxruntime, not as floats."""
@@ -377,12 +369,16 @@ class IntegerWriter(Rewriter):
             return None
         found = activation_before(self, value)
         steps = replace(steps, half_away=found.half_away)
+        call = self.value_before(found.source)
         if not self.is_shared(found.source):
-            layer = layer_of(self, self.value_before(found.source), self._source, found)
+            layer = layer_of(self, call, self._source, found)
             if layer is not None:
                 self.summary.layers += 1
                 return layer.integers(self.emit, self.visit_expr(layer.data), steps, self.cpu)
-        result = in_integers(self, found, steps)
+        write = _OPERATORS.get(operator_name(call))
+        result = write(self, call, found, steps) if write else None
+        if result is None:
+            result = _lines_of(self, found, steps)
         if result is None:
             result = scaled_layers(self, found, steps)
             self.summary.exact &= result is None

@@ -98,11 +98,6 @@ class Pass:
         return f"pass {self.name}" + (f" of {self.package}" if self.package else "")
 
 
-def of_module(function: Callable[[Any], Any]) -> Callable[[Any, Compilation], Any]:
-    """The `run` of a pass that needs nothing but the module."""
-    return lambda module, compilation: function(module)
-
-
 def rewriting(pattern: Any, rewrite: Callable[[Any, Mapping[Any, Any]], Any]) -> Callable[[Any, Compilation], Any]:
     """The `run` of a pass that replaces operators.
 
@@ -112,14 +107,14 @@ def rewriting(pattern: Any, rewrite: Callable[[Any, Mapping[Any, Any]], Any]) ->
             shape and dtype, or the call itself.
     """
 
-    def run(module: Any) -> Any:
+    def run(module: Any, compilation: Compilation) -> Any:
         import tvm
         from tvm.relax.dpl import rewrite_call
 
         main = rewrite_call(pattern, rewrite, module["main"])
         return tvm.IRModule({**module.functions, module.get_global_var("main"): main}, attrs=module.attrs)
 
-    return of_module(run)
+    return run
 
 
 GROUP: Group[Pass] = Group(

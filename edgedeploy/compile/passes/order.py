@@ -25,7 +25,6 @@ from edgedeploy.compile.passes import (
     layouts,
     legalisation,
     load_installed,
-    of_module,
     pad_channels,
     signals,
     unify,
@@ -74,7 +73,7 @@ def _step(
     required: str = "",
 ) -> Pass:
     """A pass that takes nothing but the module."""
-    return Pass(name, what, of_module(run), expects, leaves, required)
+    return Pass(name, what, lambda module, compilation: run(module), expects, leaves, required)
 
 
 PASSES = [

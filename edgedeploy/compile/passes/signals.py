@@ -131,7 +131,7 @@ class _GroupLifter(Rewriter):
             grouped = len(source) == 4 and len(shape) == 3 and shape[0] == source[0] and source[1] % shape[1] == 0
             return self.visit_expr(original.args[0]) if grouped and shape[2] > 1 else None
         operands = tensors_of(original)
-        if len(shape) != 3 or not operands or not any(each in self._lifted for each in operands):
+        if len(shape) != 3 or not any(each in self._lifted for each in operands):
             return None
         if name in ("mean", "variance"):
             along = original.attrs.axis is not None and [int(axis) % 3 for axis in original.attrs.axis] == [2]
