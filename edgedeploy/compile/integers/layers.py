@@ -146,14 +146,11 @@ class IntegerLayer:
     """A convolution or a product that can be computed in integers.
 
     Attributes:
-        call: its operator, on floats.
-        data: its integers, a variable of the network.
-        steps: of `data`.
+        call, data: its operator on floats, and its integers in `steps`, a variable of the network.
         weights: less their zero point.
         bias: for each channel, in products of the steps of data and weights.
         offset: the same in float32 values, if they are not whole numbers of such products; else zeros.
         scales: for each channel, the value of such a product; float32.
-        activation: the operators that its sums pass through.
     """
 
     call: relax.Call
