@@ -3,6 +3,7 @@
 LLVM turns `exp` of a vector into one call of the C library for each value. Here they become polynomials in
 float32, accurate to a few units in the last place, with no branch and no table; every CPU vectorises them.
 Infinities and NaN give the C library's results; results of `exp` below the smallest normal number become zero.
+The sigmoid has a polynomial in float16, too.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.ir import Call, register_op_attr
 from tvm.tirx import FloatImm, Let, Select, Shuffle, Var, call_llvm_pure_intrin, const, reinterpret
+
+from edgedeploy.target.triples import architecture_of
 
 # A scalar or vector expression of TIR.
 Expression = Any
@@ -38,6 +42,12 @@ _LOG = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
+# 2^x for -1/2 <= x <= 1/2: the largest error, 1.0e-4, is the least of all such polynomials that are 1 at 0. Half
+# precision rounds by up to 4.9e-4.
+_HALF_POWER = (5.50089e-2, 2.42211e-1, 6.93283e-1, 1.0)
+# Like `_ROUNDER`, for a float16 below 2^9. Exponents whose power of two becomes zero, or infinite.
+_HALF_ROUNDER, _HALF_ROUNDER_BITS, _HALF_EXPONENTS = 1536.0, 0x6600, (-15.0, 16.0)
+
 # Rational approximations in x squared, as in Eigen: tanh for |x| <= 9, erf for |x| <= 4.
 _TANH = (
     (
@@ -71,11 +81,14 @@ def use_vector_arithmetic() -> None:
 
 
 def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
+    forms = {"float32": function, "float16": _IN_HALF.get(name)}
+
     def lower(call: Call) -> Expression:
-        dtype = str(call.ty.dtype)
-        if dtype.startswith(("float64", "float16")) and name in _OF_LLVM:
+        element = str(call.ty.dtype).split("x")[0]
+        if element in ("float64", "float16") and name in _OF_LLVM:
             return call_llvm_pure_intrin(call.ty.dtype, f"llvm.{name}", *call.args)
-        replacement = function(*call.args) if dtype.startswith("float32") else None
+        form = forms.get(element)
+        replacement = None if form is None else form(*call.args)
         if replacement is None and name in _ONE_BY_ONE and call.ty.dtype.lanes > 1:
             return _of_elements(call)
         return call if replacement is None else replacement
@@ -126,8 +139,7 @@ def decay(value: Expression) -> Expression:
     """e to the power of a value that is not positive, as in a softmax: no code for large ones."""
     named = _Names()
     x = named(value)
-    # NaN stays NaN.
-    rest, bits = _reduced(named, Select(x < _like(x, _SMALLEST_EXPONENT), _like(x, _SMALLEST_EXPONENT), x))
+    rest, bits = _reduced(named, _at_least(x, _SMALLEST_EXPONENT))
     power = reinterpret(x.ty.dtype, bits << 23)
     return named.within((_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * power)
 
@@ -144,6 +156,22 @@ def _reduced(named: _Names, value: Expression) -> tuple[Var, Expression]:
 def sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value))."""
     return _like(value, 1.0) / (_like(value, 1.0) + exponential(_like(value, 0.0) - value))
+
+
+def half_sigmoid(value: Expression) -> Expression:
+    """1 / (1 + exp(-value)) of float16 values, within 2^-10; 0 below -10.7."""
+    named = _Names()
+    exponent = _between(named, value * _like(value, -_LOG2_E), *_HALF_EXPONENTS)
+    rounded = named(exponent + _like(value, _HALF_ROUNDER))
+    rest = named(exponent - (rounded - _like(value, _HALF_ROUNDER)))
+    bits = _bits(rounded)
+    power = reinterpret(value.ty.dtype, (bits - _like(bits, _HALF_ROUNDER_BITS - 15)) << _like(bits, 10))
+    divisor = named(_polynomial(_HALF_POWER, rest) * power + _like(value, 1.0))
+    if not _for_aarch64():
+        return named.within(_like(value, 1.0) / divisor)
+    # Newton's step turns an estimate of 8 bits into one of 16. The reciprocal of infinity is 0.
+    estimate = named(_neon("frecpe", divisor))
+    return named.within(estimate * _neon("frecps", divisor, estimate))
 
 
 def natural_logarithm(value: Expression) -> Expression:
@@ -182,6 +210,7 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
     "erf": lambda value: _odd_rational(value, 4.0, *_ERF),
     "pow": power,
 }
+_IN_HALF: dict[str, Callable[..., Expression]] = {"sigmoid": half_sigmoid}
 
 
 # Functions that TVM has no rule for in other floats, once there is one of ours.
@@ -211,8 +240,30 @@ def _polynomial(coefficients: Sequence[float], x: Var) -> Expression:
     return result
 
 
+def _between(named: _Names, value: Expression, low: float, high: float) -> Var:
+    """A value cut to a range; NaN stays NaN."""
+    if _for_aarch64():
+        below = call_llvm_pure_intrin(value.ty.dtype, "llvm.minimum", value, _like(value, high))
+        return named(call_llvm_pure_intrin(value.ty.dtype, "llvm.maximum", below, _like(value, low)))
+    x = named(value)
+    return named(_at_least(named(Select(x > _like(x, high), _like(x, high), x)), low))
+
+
+def _neon(name: str, *values: Expression) -> Expression:
+    return call_llvm_pure_intrin(values[0].ty.dtype, f"llvm.aarch64.neon.{name}", *values)
+
+
+def _for_aarch64() -> bool:
+    return architecture_of(str(tvm.target.Target.current().attrs["mtriple"])).name == "aarch64"
+
+
+def _at_least(x: Var, bound: float) -> Expression:
+    """The larger of a value and a bound; NaN stays NaN."""
+    return Select(x < _like(x, bound), _like(x, bound), x)
+
+
 def _bits(x: Var) -> Expression:
-    """The bits of float32 values, as int32."""
+    """The bits of floats, as integers of their size."""
     return reinterpret(str(x.ty.dtype).replace("float", "int"), x)
 
 

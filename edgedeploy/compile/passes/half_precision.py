@@ -1,8 +1,8 @@
 """Half precision (float16): which operators of a network compute in it, and a copy of the network that tries them out.
 
 Networks are imported in the precision of their file, and widened to single precision first. Layers then compute in
-half, as do operators that move or compare values or round once, where their data are in half. Others stay in single:
-sums of many values, softmax, norms and elementary functions.
+half, as do sigmoids, and operators that move or compare values or round once, where their data are in half. Others stay
+in single: sums of many values, softmax, norms and other elementary functions.
 
 On CPUs without half arithmetic everything stays in single.
 """
@@ -48,11 +48,14 @@ SWITCH, PEAKS = "edgedeploy.switch", "edgedeploy.peaks"
 
 _LAYERS = ("nn.conv2d", "matmul")
 
-# Operators whose results are some of their operands' values, or exact results that are rounded once.
 _ROUNDED_ONCE = """
 abs add broadcast_to clip concat expand_dims flatten flip max maximum min minimum multiply negative nn.leakyrelu
 nn.max_pool2d nn.pad nn.prelu nn.relu permute_dims repeat reshape split squeeze stack strided_slice subtract tile where
 """.split()  # noqa: SIM905
+
+
+# Functions of one value for which half precision has a form of its own (`ir/elementary.py`).
+_WITH_FORMS = ("nn.silu", "sigmoid")
 
 
 class _Writer:
@@ -111,8 +114,8 @@ class _Writer:
         return self.emit.astype(value, dtype)
 
     def layer_in_half(self, call: relax.Call, arguments: list[Any]) -> Any:
-        """A layer whose sums are in half precision, and its results in single."""
-        return _layer(call, [self.as_type(each, HALF) for each in arguments], SINGLE)
+        """A layer in half precision, sums and results included."""
+        return _layer(call, [self.as_type(each, HALF) for each in arguments], HALF)
 
     def with_types(self, call: relax.Call, arguments: list[Any], dtype: str) -> Any:
         """A call whose arguments of floats are in a precision, and its result with them if the operator allows it."""
@@ -207,11 +210,11 @@ def _holds_half(variable: Any) -> bool:
 
 
 class _HalfWriter(_Writer):
-    """Decides which values are in half precision, in three ways.
+    """Decides which values are in half precision.
 
-    The products of a layer are summed up in half. Elementwise operators after it, which run in the layer's function,
-    compute in single, and the last of them rounds to half what is stored. Operators that read only stored values and
-    round once themselves compute in half.
+    Layers are, sums included, and operators that round once, such as the sum with a bias, of values in half. Sigmoids
+    round what they read and compute in half. Other elementwise operators compute in single, and the last of a chain
+    rounds to half what is stored.
     """
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -233,6 +236,10 @@ class _HalfWriter(_Writer):
         """An operator that rounds once, in half precision."""
         raise NotImplementedError
 
+    def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
+        """A function of rounded data that half precision has a form for."""
+        raise NotImplementedError
+
     def rounded(self, value: Any, reason: Any) -> Any:
         """A value rounded to half precision."""
         raise NotImplementedError
@@ -248,14 +255,17 @@ class _HalfWriter(_Writer):
         if is_layer(call):
             value, reason = self.layer(self.layers, call, arguments)
             self.layers += 1
-            return value if reason is None else self._kept(value, reason, stored=False)
+            return value if reason is None else self._kept(value, reason, stored=True)
         data = self._largest(arguments)
         reasons = [self._reasons[each] for each in data if each in self._reasons]
-        if not reasons or not (is_kind(call, Kind.ELEMENTWISE) or operator_name(call) in _ROUNDED_ONCE):
+        if not reasons or not (is_kind(call, Kind.ELEMENTWISE) or _rounds_once(call)):
             return self.with_types(call, arguments, SINGLE)
         reason = self.any_of(reasons)
-        if operator_name(call) in _ROUNDED_ONCE and self._stored.issuperset(data):
-            return self._kept(self.in_half(call, arguments, reason), reason, stored=True)
+        if operator_name(call) in _WITH_FORMS:
+            half = self.with_form(call, self._rounded_for_all(call.args[0], arguments[0], reason), reason)
+            return self._kept(half, reason, stored=True)
+        if _rounds_once(call) and self._stored.issuperset(data):
+            return self._kept(self._rounded_once(call, arguments, reason), reason, stored=True)
         return self._kept(self.with_types(call, arguments, SINGLE), reason, stored=False)
 
     def outputs(self, results: Any) -> Any:
@@ -269,6 +279,26 @@ class _HalfWriter(_Writer):
         self._reasons[variable] = reason
         if stored:
             self._stored.add(variable)
+        return variable
+
+    def _rounded_once(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
+        """An operator in half precision. A constant is added in two parts: a bias's error is the same everywhere."""
+        constants = [each for each in arguments if constant_value(each) is not None]
+        if not is_call(call, "relax.add") or not constants:
+            return self.in_half(call, arguments, reason)
+        [data] = [each for each in arguments if each not in constants]
+        for part in _parts(constants[0].value.numpy()):
+            data = self._new(self.in_half(call, [data, constant(part)], reason))
+        return data
+
+    def _rounded_for_all(self, old: relax.Var, value: Any, reason: Any) -> Any:
+        """A value that is rounded, for this and all later readers, if it is not yet."""
+        if value in self._stored:
+            return value
+        variable = self._new(self.rounded(value, reason))
+        self._reasons[variable] = reason
+        self._stored.add(variable)
+        self.values[old] = variable
         return variable
 
     def _moved(self, value: Any) -> Any:
@@ -287,6 +317,21 @@ class _HalfWriter(_Writer):
         return [each for each, size in zip(tensors, sizes, strict=True) if size == max(sizes)]
 
 
+def _parts(value: np.ndarray) -> list[np.ndarray]:
+    """An array rounded to half precision, and what that leaves if anything."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = value.astype(HALF)
+        rest = (value - rounded).astype(HALF)
+    parts = [rounded, rest] if np.isfinite(rounded).all() and rest.any() else [rounded]
+    return [part.astype(SINGLE) for part in parts]
+
+
+def _rounds_once(call: relax.Call) -> bool:
+    """Whether results are some of an operator's operands, or exact results that are rounded once."""
+    nearest = is_call(call, "relax.image.resize2d") and call.attrs.method == "nearest_neighbor"
+    return nearest or operator_name(call) in _ROUNDED_ONCE
+
+
 class _Halver(_HalfWriter):
     """Layers in half precision, but for those of some numbers."""
 
@@ -301,6 +346,9 @@ class _Halver(_HalfWriter):
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         return self.with_types(call, arguments, HALF)
+
+    def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
+        return self.with_types(call, [data], HALF)
 
     def rounded(self, value: Any, reason: Any) -> Any:
         return self.as_type(value, HALF)
@@ -348,7 +396,7 @@ class _TrialWriter(_HalfWriter):
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         single = self._new(self.with_types(call, arguments, SINGLE))
-        half = self._in_half(lambda data: self.layer_in_half(call, [data, *arguments[1:]]), arguments[0])
+        half = self._in_half(lambda data: self._new(self.layer_in_half(call, [data, *arguments[1:]])), arguments[0])
         self._peaks.append(self._peak(half))
         if _may_be_winograd(call):
             transformed = self._new(self.emit.multiply(self._peak(arguments[0]), GROWTH))
@@ -357,8 +405,21 @@ class _TrialWriter(_HalfWriter):
         return relax.op.where(self._switch(reason), half, single), reason
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
-        single = self._new(self.with_types(call, arguments, SINGLE))
+        operands = [each if constant_value(each) is None else self._constant(each, reason) for each in arguments]
+        single = self._new(self.with_types(call, operands, SINGLE))
         return single if precision_of(single) is None else self.rounded(single, reason)
+
+    def _constant(self, value: Any, reason: Any) -> Any:
+        """A constant that the switch rounds to half precision."""
+        known = value.value.numpy()
+        rounded, *_ = _parts(known)
+        if precision_of(value) is None or np.array_equal(rounded, known):
+            return value
+        return self._new(relax.op.where(self._switch(reason), constant(rounded), value))
+
+    def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
+        single, half = (self._new(self.with_types(call, [data], each)) for each in (SINGLE, HALF))
+        return relax.op.where(self._switch(reason), self.as_type(half, SINGLE), single)
 
     def rounded(self, value: Any, reason: Any) -> Any:
         return relax.op.where(self._switch(reason), self._in_half(lambda data: data, value), value)

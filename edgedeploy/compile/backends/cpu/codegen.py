@@ -68,7 +68,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         variable: _keep_nan(narrow_by_instructions(each, architecture, features), architecture)
         for variable, each in functions.functions.items()
     }
-    with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
+    with target, tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(tvm.IRModule(written), target=scheduled_as(target), pipeline=_PIPELINE)
     write_module(library, path)
     return library

@@ -23,7 +23,7 @@ from edgedeploy.target.board import Board
 # The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
 _WINOGRAD = [
     FLOAT32,
-    LayerTypes("float16", "float16", "float16", "float32"),
+    LayerTypes("float16", "float16", "float16", "float16"),
     *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8")),
 ]
 
