@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace agent {
 namespace {
@@ -14,86 +15,100 @@ int Clipped(int value, int least, int most) { return std::min(std::max(value, le
 
 uint8_t Level(double value) { return static_cast<uint8_t>(std::min(std::max(value, 0.0), 255.0)); }
 
-// Where an output lies along one axis: two neighbours of the source, and how far it is from the first to the second.
-struct Place {
+// An output along one axis: two neighbours of the source with their weights.
+template <typename Weight>
+struct Between {
   int first;
   int second;
-  float fraction;
+  Weight first_weight;
+  Weight second_weight;
 };
+using Places = std::vector<Between<float>>;
+using FixedPlaces = std::vector<Between<int>>;
 
-struct Weighted {
-  int first;
-  int second;
-  int first_weight;
-  int second_weight;
-};
+template <typename Weight>
+Weight Sum(Weight first, Weight second, const Between<Weight>& place) {
+  return first * place.first_weight + second * place.second_weight;
+}
 
-// Tengine's: clamped to the border, weights cut off.
-std::vector<Weighted> TengineWeights(int source, int target) {
+// Beyond the border is the border.
+Between<float> At(int whole, float fraction, int source) {
+  return {Clipped(whole, 0, source - 1), Clipped(whole + 1, 0, source - 1), 1 - fraction, fraction};
+}
+
+// Tengine's: clamped to the border.
+Places TenginePlaces(int source, int target) {
   const float scale = static_cast<float>(source) / static_cast<float>(target);
-  std::vector<Weighted> all;
+  Places all;
   for (int i = 0; i < target; ++i) {
     const float position =
         std::min(std::max((static_cast<float>(i) + 0.5f) * scale - 0.5f, 0.0f), static_cast<float>(source - 1));
     const float whole = std::floor(position);
-    const float fraction = position - whole;
-    const int first = static_cast<int>(whole);
-    all.push_back({first, std::min(first + 1, source - 1), static_cast<int>((1 - fraction) * kWeightOne),
-                   static_cast<int>(fraction * kWeightOne)});
+    all.push_back(At(static_cast<int>(whole), position - whole, source));
   }
   return all;
 }
 
 // OpenCV's. Along x, what lies outside has the border's value alone; along y, both neighbours are the border.
-std::vector<Place> LinearPlaces(int source, int target, bool along_x) {
+Places LinearPlaces(int source, int target, bool along_x) {
   const double scale = 1.0 / (static_cast<double>(target) / source);
-  std::vector<Place> all;
+  Places all;
   for (int i = 0; i < target; ++i) {
     const float position = static_cast<float>((i + 0.5) * scale - 0.5);
     const int whole = static_cast<int>(std::floor(position));
-    float fraction = position - static_cast<float>(whole);
-    if (along_x && (whole < 0 || whole >= source - 1)) fraction = 0;
-    all.push_back({Clipped(whole, 0, source - 1), Clipped(whole + 1, 0, source - 1), fraction});
+    const bool outside = along_x && (whole < 0 || whole >= source - 1);
+    all.push_back(At(whole, outside ? 0 : position - static_cast<float>(whole), source));
   }
   return all;
 }
 
-std::vector<Weighted> LinearWeights(int source, int target, bool along_x) {
-  std::vector<Weighted> all;
-  for (const Place& place : LinearPlaces(source, target, along_x)) {
-    all.push_back({place.first, place.second, static_cast<int>(std::nearbyint((1 - place.fraction) * kWeightOne)),
-                   static_cast<int>(std::nearbyint(place.fraction * kWeightOne))});
+FixedPlaces InFixedPoint(const Places& places, float (*round)(float)) {
+  FixedPlaces all;
+  for (const auto& [first, second, first_weight, second_weight] : places) {
+    all.push_back({first, second, static_cast<int>(round(first_weight * kWeightOne)),
+                   static_cast<int>(round(second_weight * kWeightOne))});
   }
   return all;
 }
 
-// Rows of the source that were resized along x, the last two that were asked for: one after the other needs most of
-// them twice.
-template <typename Number, typename Compute>
-class Rows {
- public:
-  Rows(size_t length, const Compute& compute) : compute_(compute) {
-    for (auto& row : rows_) row.resize(length);
-  }
-  // Until the one after the next is asked for.
-  const Number* Row(int y) {
-    for (int i = 0; i < 2; ++i) {
-      if (numbers_[i] != y) continue;
-      last_ = i;
-      return rows_[i].data();
+// Resizes along x, and then along y: `across` gives a number between two of a row, whose pixels have `kEach` of
+// them, and `down` one between two such numbers. `in` and `out` give rows by their number.
+template <int kEach, typename Weight, typename In, typename Out, typename Across, typename Down>
+void ResizeBetween(const std::vector<Between<Weight>>& along_x, const std::vector<Between<Weight>>& along_y,
+                   const In& in, const Out& out, const Across& across, const Down& down) {
+  std::vector<Weight> kept[2];  // even and odd rows: one output after the other needs most of them twice
+  int numbers[2] = {-1, -1};
+  const size_t length = along_x.size() * kEach;
+  const auto resized = [&](int y) -> const Weight* {
+    std::vector<Weight>& row = kept[y % 2];
+    if (std::exchange(numbers[y % 2], y) == y) return row.data();
+    row.resize(length);
+    Weight* to = row.data();
+    const auto* from = in(y);
+    for (const Between<Weight>& x : along_x) {
+      for (int c = 0; c < kEach; ++c) {
+        *to++ = across(from[x.first * kEach + c], from[x.second * kEach + c], x);
+      }
     }
-    last_ = 1 - last_;
-    numbers_[last_] = y;
-    compute_(y, rows_[last_].data());
-    return rows_[last_].data();
+    return row.data();
+  };
+  for (size_t y = 0; y < along_y.size(); ++y) {
+    const Weight* upper = resized(along_y[y].first);
+    const Weight* lower = resized(along_y[y].second);
+    auto* to = out(static_cast<int>(y));
+    for (size_t x = 0; x < length; ++x) *to++ = down(upper[x], lower[x], along_y[y]);
   }
+}
 
- private:
-  const Compute& compute_;
-  std::vector<Number> rows_[2];
-  int numbers_[2] = {-1, -1};
-  int last_ = 0;
-};
+template <typename Across, typename Down>
+Image ResizedBetween(const Image& image, const FixedPlaces& along_x, const FixedPlaces& along_y, const Across& across,
+                     const Down& down) {
+  Image result(static_cast<int>(along_y.size()), static_cast<int>(along_x.size()));
+  const auto in = [&](int y) { return image.Row(y); };
+  const auto out = [&](int y) { return result.MutableRow(y); };
+  ResizeBetween<kChannels>(along_x, along_y, in, out, across, down);
+  return result;
+}
 
 // OpenCV takes INTER_AREA for both where sides are halved.
 bool AreHalved(const Image& image, Size size) {
@@ -122,38 +137,34 @@ Image BlockMeans(const Image& image, Size size) {
   return result;
 }
 
-// A part of an output of INTER_AREA that a pixel of the source makes up.
-struct Share {
-  int source;
-  int target;
-  float weight;
-};
-
-std::vector<Share> AreaShares(int source, int target) {
-  const double scale = 1.0 / (static_cast<double>(target) / source);
-  std::vector<Share> shares;
-  for (int i = 0; i < target; ++i) {
-    const double begin = i * scale;
-    const double end = begin + scale;
-    const double width = std::min(scale, source - begin);
-    int first = static_cast<int>(std::ceil(begin));
-    const int last = std::min(static_cast<int>(std::floor(end)), source - 1);
-    first = std::min(first, last);
-    if (first - begin > 1e-3) shares.push_back({first - 1, i, static_cast<float>((first - begin) / width)});
-    for (int each = first; each < last; ++each) shares.push_back({each, i, static_cast<float>(1.0 / width)});
-    if (end - last > 1e-3) {
-      shares.push_back({last, i, static_cast<float>(std::min(std::min(end - last, 1.0), width) / width)});
-    }
-  }
-  return shares;
-}
-
-// Pillow's bilinear filter along one axis: for outputs from `begin` on, which pixels of the source they are made of.
+// An output along one axis: the weights of the source's pixels from `first` on.
 struct Window {
   int first;
   std::vector<float> weights;
 };
 
+// OpenCV's INTER_AREA.
+std::vector<Window> AreaWindows(int source, int target) {
+  const double scale = 1.0 / (static_cast<double>(target) / source);
+  std::vector<Window> windows;
+  for (int i = 0; i < target; ++i) {
+    const double begin = i * scale;
+    const double end = begin + scale;
+    const double width = std::min(scale, source - begin);
+    const int last = std::min(static_cast<int>(std::floor(end)), source - 1);
+    const int first = std::min(static_cast<int>(std::ceil(begin)), last);
+    Window window{first, {}};
+    if (first - begin > 1e-3) window = {first - 1, {static_cast<float>((first - begin) / width)}};
+    window.weights.insert(window.weights.end(), static_cast<size_t>(last - first), static_cast<float>(1.0 / width));
+    if (end - last > 1e-3) {
+      window.weights.push_back(static_cast<float>(std::min(std::min(end - last, 1.0), width) / width));
+    }
+    windows.push_back(std::move(window));
+  }
+  return windows;
+}
+
+// Pillow's bilinear filter, for outputs from `begin` on.
 std::vector<Window> FilterWindows(int source, int target, int begin, int count) {
   const double step = static_cast<double>(source) / target;
   const double reach = std::max(step, 1.0);
@@ -175,6 +186,30 @@ std::vector<Window> FilterWindows(int source, int target, int begin, int count) 
   return windows;
 }
 
+// Sums of pixels along x, and then along y; `rounded` to levels in between, as Pillow does it.
+Image Summed(const Image& image, const std::vector<Window>& along_x, const std::vector<Window>& along_y, bool rounded) {
+  Image result(static_cast<int>(along_y.size()), static_cast<int>(along_x.size()));
+  std::vector<float> sums(along_x.size() * kChannels);
+  for (int y = 0; y < result.height(); ++y) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (size_t i = 0; i < along_y[y].weights.size(); ++i) {
+      const uint8_t* in = image.Row(along_y[y].first + static_cast<int>(i));
+      float* sum = sums.data();
+      for (const Window& window : along_x) {
+        float parts[kChannels] = {};
+        for (size_t j = 0; j < window.weights.size(); ++j) {
+          const uint8_t* pixel = in + (window.first + j) * kChannels;
+          for (int c = 0; c < kChannels; ++c) parts[c] += window.weights[j] * pixel[c];
+        }
+        for (const float part : parts) *sum++ += along_y[y].weights[i] * (rounded ? Level(std::nearbyint(part)) : part);
+      }
+    }
+    std::transform(sums.begin(), sums.end(), result.MutableRow(y),
+                   [](float sum) { return Level(std::nearbyint(sum)); });
+  }
+  return result;
+}
+
 // Where the columns or rows of a network's input lie along one axis of an image: a whole pixel, and 32nds of one.
 struct Spot {
   int first;
@@ -192,116 +227,43 @@ std::vector<Spot> SpotsOf(int count, double offset, double scale) {
   for (int i = 0; i < count; ++i) {
     const double place = std::nearbyint((begin + i * ((end - begin) / count)) * kSpots);
     const double bounded = std::min(std::max(place, -32768.0 * kSpots), 32767.0 * kSpots);
-    const int fixed = static_cast<int>(bounded);
-    const int first = fixed >= 0 ? fixed / kSpots : -((-fixed + kSpots - 1) / kSpots);
-    spots.push_back({first, fixed - first * kSpots});
+    const double first = std::floor(bounded / kSpots);
+    spots.push_back({static_cast<int>(first), static_cast<int>(bounded - first * kSpots)});
   }
   return spots;
 }
 
 }  // namespace
 
-// Resized along x, and then along y: `across` gives a value between two pixels of a row, `down` a level between two
-// such values.
-template <typename Across, typename Down>
-Image ResizedBetween(const Image& image, Size size, const std::vector<Weighted>& along_x,
-                     const std::vector<Weighted>& along_y, const Across& across, const Down& down) {
-  Image result(size.height, size.width);
-  const auto compute = [&](int y, int* row) {
-    const uint8_t* in = image.Row(y);
-    for (const Weighted& x : along_x) {
-      for (int c = 0; c < kChannels; ++c) {
-        *row++ = across(in[x.first * kChannels + c], in[x.second * kChannels + c], x);
-      }
-    }
-  };
-  Rows<int, decltype(compute)> rows(size.width * size_t{kChannels}, compute);
-  for (int y = 0; y < size.height; ++y) {
-    const int* upper = rows.Row(along_y[y].first);
-    const int* lower = rows.Row(along_y[y].second);
-    uint8_t* out = result.MutableRow(y);
-    for (int x = 0; x < size.width * kChannels; ++x) {
-      out[x] = static_cast<uint8_t>(down(upper[x], lower[x], along_y[y]));
-    }
-  }
-  return result;
-}
-
 Image Stretched(const Image& image, Size size) {
-  const auto across = [](int first, int second, const Weighted& place) {
+  const auto across = [](int first, int second, const Between<int>& place) {
     return (first * place.first_weight >> kWeightBits) + (second * place.second_weight >> kWeightBits);
   };
-  const auto down = [](int first, int second, const Weighted& place) {
-    return (first * place.first_weight + second * place.second_weight) >> kWeightBits;
+  const auto down = [](int first, int second, const Between<int>& place) {
+    return static_cast<uint8_t>((first * place.first_weight + second * place.second_weight) >> kWeightBits);
   };
-  return ResizedBetween(image, size, TengineWeights(image.width(), size.width),
-                        TengineWeights(image.height(), size.height), across, down);
+  return ResizedBetween(image, InFixedPoint(TenginePlaces(image.width(), size.width), std::trunc),
+                        InFixedPoint(TenginePlaces(image.height(), size.height), std::trunc), across, down);
 }
 
 Image Interpolated(const Image& image, Size size) {
   if (AreHalved(image, size)) return BlockMeans(image, size);
-  const auto across = [](int first, int second, const Weighted& place) {
-    return first * place.first_weight + second * place.second_weight;
+  const auto down = [](int first, int second, const Between<int>& place) {
+    return static_cast<uint8_t>(
+        ((place.first_weight * (first >> 4) >> 16) + (place.second_weight * (second >> 4) >> 16) + 2) >> 2);
   };
-  const auto down = [](int first, int second, const Weighted& place) {
-    return ((place.first_weight * (first >> 4) >> 16) + (place.second_weight * (second >> 4) >> 16) + 2) >> 2;
-  };
-  return ResizedBetween(image, size, LinearWeights(image.width(), size.width, true),
-                        LinearWeights(image.height(), size.height, false), across, down);
+  return ResizedBetween(image, InFixedPoint(LinearPlaces(image.width(), size.width, true), std::nearbyint),
+                        InFixedPoint(LinearPlaces(image.height(), size.height, false), std::nearbyint), Sum<int>, down);
 }
 
 Image Averaged(const Image& image, Size size) {
   if (image.height() % size.height == 0 && image.width() % size.width == 0) return BlockMeans(image, size);
-  Image result(size.height, size.width);
-  const auto along_x = AreaShares(image.width(), size.width);
-  const auto along_y = AreaShares(image.height(), size.height);
-  const size_t length = size.width * size_t{kChannels};
-  std::vector<float> row(length);
-  std::vector<float> sum(length);
-  for (size_t i = 0; i < along_y.size(); ++i) {
-    const Share& y = along_y[i];
-    std::fill(row.begin(), row.end(), 0.0f);
-    const uint8_t* in = image.Row(y.source);
-    for (const Share& x : along_x) {
-      for (int c = 0; c < kChannels; ++c) row[x.target * kChannels + c] += in[x.source * kChannels + c] * x.weight;
-    }
-    const bool begins = i == 0 || along_y[i - 1].target != y.target;
-    for (size_t x = 0; x < length; ++x) sum[x] = begins ? y.weight * row[x] : sum[x] + y.weight * row[x];
-    if (i + 1 < along_y.size() && along_y[i + 1].target == y.target) continue;
-    uint8_t* out = result.MutableRow(y.target);
-    for (size_t x = 0; x < length; ++x) out[x] = Level(std::nearbyint(sum[x]));
-  }
-  return result;
+  return Summed(image, AreaWindows(image.width(), size.width), AreaWindows(image.height(), size.height), false);
 }
 
 Image Filtered(const Image& image, Size whole, int left, int top, Size size) {
-  const auto along_x = FilterWindows(image.width(), whole.width, left, size.width);
-  const auto along_y = FilterWindows(image.height(), whole.height, top, size.height);
-  const size_t length = size.width * size_t{kChannels};
-  Image result(size.height, size.width);
-  std::vector<float> sum(length);
-  std::vector<float> levels(length);
-  for (int y = 0; y < size.height; ++y) {
-    std::fill(sum.begin(), sum.end(), 0.0f);
-    for (size_t i = 0; i < along_y[y].weights.size(); ++i) {
-      const uint8_t* in = image.Row(along_y[y].first + static_cast<int>(i));
-      for (int x = 0; x < size.width; ++x) {
-        const Window& window = along_x[x];
-        float parts[kChannels] = {};
-        for (size_t j = 0; j < window.weights.size(); ++j) {
-          const uint8_t* pixel = in + (window.first + j) * kChannels;
-          for (int c = 0; c < kChannels; ++c) parts[c] += window.weights[j] * pixel[c];
-        }
-        // Levels are rounded between the two, as Pillow does it.
-        for (int c = 0; c < kChannels; ++c) levels[x * kChannels + c] = Level(std::nearbyint(parts[c]));
-      }
-      const float weight = along_y[y].weights[i];
-      for (size_t x = 0; x < length; ++x) sum[x] += weight * levels[x];
-    }
-    uint8_t* out = result.MutableRow(y);
-    for (size_t x = 0; x < length; ++x) out[x] = Level(std::nearbyint(sum[x]));
-  }
-  return result;
+  return Summed(image, FilterWindows(image.width(), whole.width, left, size.width),
+                FilterWindows(image.height(), whole.height, top, size.height), true);
 }
 
 Image Projected(const Image& image, Size size, const Frame& frame) {
@@ -348,20 +310,11 @@ std::vector<float> Nearest(const std::vector<float>& values, Size from, Size to)
 }
 
 std::vector<float> Interpolated(const std::vector<float>& values, Size from, Size to) {
-  const auto along_x = LinearPlaces(from.width, to.width, true);
-  const auto along_y = LinearPlaces(from.height, to.height, false);
-  const auto compute = [&](int y, float* row) {
-    const float* in = values.data() + static_cast<size_t>(y) * from.width;
-    for (const Place& x : along_x) *row++ = in[x.first] * (1 - x.fraction) + in[x.second] * x.fraction;
-  };
-  Rows<float, decltype(compute)> rows(to.width, compute);
   std::vector<float> result(static_cast<size_t>(to.height) * to.width);
-  float* out = result.data();
-  for (const Place& y : along_y) {
-    const float* upper = rows.Row(y.first);
-    const float* lower = rows.Row(y.second);
-    for (int x = 0; x < to.width; ++x) *out++ = upper[x] * (1 - y.fraction) + lower[x] * y.fraction;
-  }
+  const auto in = [&](int y) { return values.data() + static_cast<size_t>(y) * from.width; };
+  const auto out = [&](int y) { return result.data() + static_cast<size_t>(y) * to.width; };
+  ResizeBetween<1>(LinearPlaces(from.width, to.width, true), LinearPlaces(from.height, to.height, false), in, out,
+                   Sum<float>, Sum<float>);
   return result;
 }
 
