@@ -167,10 +167,10 @@ class Service {
 
   // Looks at a camera's images from now on, in a thread of its own, until the process is asked to end. Failure(kInput)
   // if the network is not one for images.
-  void Watch(std::unique_ptr<Source> source) {
+  void Watch(std::shared_ptr<Camera> camera) {
     network_.RequireDetector();
-    camera_ = source->name();
-    watcher_ = std::thread([this, source = std::move(source)] { Watching(source.get()); });
+    camera_ = camera->name();
+    watcher_ = std::thread([this, source = SourceOfCamera(std::move(camera))] { Watching(source); });
   }
   // Whether the camera gives no further image.
   bool IsBlind() const { return is_blind_.load(); }
@@ -264,10 +264,10 @@ class Service {
     Send(socket, camera_.empty() ? greeting : greeting.Set("camera", camera_));
   }
 
-  void Watching(Source* source) {
+  void Watching(const Source& source) {
     try {
       int number = 0;
-      while (std::optional<Shot> shot = source->Next()) {
+      while (std::optional<Shot> shot = source()) {
         Json about = network_.See(*shot, number);
         number = number == INT_MAX ? 0 : number + 1;
         sightings_.Put(std::make_shared<const Sighting>(std::move(about), std::move(shot->picture)));
@@ -459,7 +459,7 @@ Code ServiceCommand(const Words& words) {
   if (arguments.Has("camera")) {
     CameraWish wish;
     wish.jpeg = true;
-    service->Watch(SourceOfCamera(OpenCamera(arguments.Text("camera"), wish)));
+    service->Watch(OpenCamera(arguments.Text("camera"), wish));
   }
   UnixListener listener(arguments.Text("socket"));
   log.Write("ready", service->Describing().Set("socket", arguments.Text("socket")));

@@ -83,22 +83,23 @@ Code DemoCommand(const Words& words) {
   const int threads = ChooseThreads(wanted.threads, manifest.threads);
   const Detector detector(manifest, manifest.entries.front());
   // It warms up while the network is loaded.
-  const std::unique_ptr<Source> source = wanted.camera ? SourceOfCamera(OpenCamera(*wanted.camera, wanted.wish))
-                                                       : SourceOfFiles(wanted.files, wanted.stream);
+  const std::shared_ptr<Camera> camera = wanted.camera ? OpenCamera(*wanted.camera, wanted.wish) : nullptr;
+  const Source source = camera ? SourceOfCamera(camera) : SourceOfFiles(wanted.files, wanted.stream);
   const double before_ms = MillisecondsSinceStart();
   Model model(package, threads);
   const double load_ms = MillisecondsSinceStart() - before_ms;
 
   const Kind kind = wanted.camera ? Kind::kCamera : wanted.files.size() > 1 ? Kind::kImages : Kind::kImage;
   const int repeat = kind == Kind::kImage ? wanted.repeat : 0;
-  const Showing showing{manifest, wanted.release, kind, source->name(), threads, load_ms, repeat};
+  const std::string& name = camera ? camera->name() : wanted.files.front();
+  const Showing showing{manifest, wanted.release, kind, name, threads, load_ms, repeat};
   const std::unique_ptr<Report> report =
       wanted.json || wanted.stream ? MessageReport(showing, wanted.stream) : LogReport(showing);
   report->Begin();
   Summary summary;
   try {
     while (wanted.frames == 0 || summary.frames() < wanted.frames) {
-      const std::optional<Shot> shot = source->Next();
+      const std::optional<Shot> shot = source();
       if (!shot) break;
       const Outcome outcome = Look(*shot, summary.frames(), detector, &model, repeat);
       report->Add(outcome, shot->picture);

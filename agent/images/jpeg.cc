@@ -1,5 +1,6 @@
 #include "images/jpeg.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -51,18 +52,16 @@ void DoNothing(Decompression*) {}
 // Warnings are of damage that the library makes up for, as it does for OpenCV; nothing prints them.
 void Pass(Common*, int) {}
 
-Api Load() {
-  const SystemLibrary library({"libjpeg.so.62", "libjpeg.so.8"}, "a JPEG image", "libjpeg62-turbo");
-  Api api;
-  api.version = library.name() == "libjpeg.so.62" ? jpeg::kVersion62 : jpeg::kVersion80;
-#define EDGEDEPLOY_JPEG_FIND(name, result, parameters) library.Find(#name, &api.name);
-  EDGEDEPLOY_JPEG_FUNCTIONS(EDGEDEPLOY_JPEG_FIND)
-#undef EDGEDEPLOY_JPEG_FIND
-  return api;
-}
-
 const Api& Library() {
-  static const Api api = Load();
+  static const Api api = [] {
+    const SystemLibrary library({"libjpeg.so.62", "libjpeg.so.8"}, "a JPEG image", "libjpeg62-turbo");
+    Api found;
+    found.version = library.name() == "libjpeg.so.62" ? jpeg::kVersion62 : jpeg::kVersion80;
+#define EDGEDEPLOY_JPEG_FIND(name, result, parameters) library.Find(#name, &found.name);
+    EDGEDEPLOY_JPEG_FUNCTIONS(EDGEDEPLOY_JPEG_FIND)
+#undef EDGEDEPLOY_JPEG_FIND
+    return found;
+  }();
   return api;
 }
 
@@ -128,27 +127,33 @@ bool Write(const Api& api, const Image& image, int quality, Errors* errors, Comp
 // short it is in the file.
 bool HasTooManyScans(std::string_view content) {
   constexpr int kMostScans = 100;
-  const auto byte = [&](size_t at) { return static_cast<unsigned char>(content[at]); };
   int scans = 0;
+  EachSegment(content, [&](unsigned char marker, std::string_view) {
+    scans += marker == kScan;
+    return scans <= kMostScans;
+  });
+  return scans > kMostScans;
+}
+
+}  // namespace
+
+bool IsJpeg(std::string_view content) { return content.substr(0, 3) == "\xFF\xD8\xFF"; }
+
+void EachSegment(std::string_view content, const std::function<bool(unsigned char, std::string_view)>& visit) {
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(content[at]); };
   for (size_t at = 2; (at = content.find('\xFF', at)) != std::string_view::npos && at + 3 < content.size();) {
     const unsigned char marker = byte(at + 1);
     if (marker == 0xFF) {
       ++at;  // one that fills up
     } else if (marker <= 0x01 || (marker >= 0xD0 && marker <= 0xD8)) {
       at += 2;  // a byte of a scan, or a marker without a segment
-    } else if (marker == 0xD9) {
-      return false;
     } else {
-      if (marker == 0xDA && ++scans > kMostScans) return true;
-      at += 2 + (byte(at + 2) << 8 | byte(at + 3));
+      const size_t size = byte(at + 2) << 8 | byte(at + 3);  // with these two
+      if (marker == 0xD9 || !visit(marker, content.substr(at + 4, std::max<size_t>(size, 2) - 2))) return;
+      at += 2 + size;
     }
   }
-  return false;
 }
-
-}  // namespace
-
-bool IsJpeg(std::string_view content) { return content.substr(0, 3) == "\xFF\xD8\xFF"; }
 
 Image DecodeJpeg(std::string_view content, const std::string& name) {
   if (HasTooManyScans(content)) {

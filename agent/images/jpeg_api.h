@@ -1,6 +1,6 @@
 // The part of libjpeg's C interface that is used, in the binary forms of its versions 6b and 8, which libjpeg-turbo
 // has: Debian's libjpeg.so.62 and Ubuntu's libjpeg.so.8 (its documentation: `libjpeg.txt`). Records begin with the
-// fields that are named, which lie at the same place in both; the library checks the size of the whole.
+// fields that are named, which lie at the same place in both, and have room for the rest; the library checks the sizes.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,7 @@ struct ErrorManager {
   void (*emit_message)(Common*, int level);
   void (*output_message)(Common*);
   void (*format_message)(Common*, char* text);
-  void (*reset)(Common*);
-  int code;
-  union {
-    int numbers[8];
-    char text[80];
-  } parameters;
-  int trace_level;
-  long warnings;
-  const char* const* messages;
-  int last_message;
-  const char* const* further_messages;
-  int first_further;
-  int last_further;
+  alignas(double) unsigned char rest[512];
 };
 
 struct Common {
@@ -65,23 +53,6 @@ struct Decompression : Common {
   int buffered_image;
   int raw_data_out;
   int method;
-  int fancy_upsampling;
-  int block_smoothing;
-  int quantize_colours;
-  int dither_mode;
-  int two_pass_quantize;
-  int desired_colours;
-  int enable_1pass;
-  int enable_external;
-  int enable_2pass;
-  unsigned output_width;
-  unsigned output_height;
-  int out_colour_components;
-  int output_components;
-  int row_buffer_height;
-  int actual_colours;
-  void* colour_map;
-  unsigned output_scanline;
   alignas(double) unsigned char rest[1024];
 };
 

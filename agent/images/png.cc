@@ -55,17 +55,15 @@ struct Api {
 #undef EDGEDEPLOY_PNG_DECLARE
 };
 
-Api Load() {
-  const SystemLibrary library({"libpng16.so.16"}, "a PNG image", "libpng16-16");
-  Api api;
-#define EDGEDEPLOY_PNG_FIND(name, result, parameters) library.Find(#name, &api.name);
-  EDGEDEPLOY_PNG_FUNCTIONS(EDGEDEPLOY_PNG_FIND)
-#undef EDGEDEPLOY_PNG_FIND
-  return api;
-}
-
 const Api& Library() {
-  static const Api api = Load();
+  static const Api api = [] {
+    const SystemLibrary library({"libpng16.so.16"}, "a PNG image", "libpng16-16");
+    Api found;
+#define EDGEDEPLOY_PNG_FIND(name, result, parameters) library.Find(#name, &found.name);
+    EDGEDEPLOY_PNG_FUNCTIONS(EDGEDEPLOY_PNG_FIND)
+#undef EDGEDEPLOY_PNG_FIND
+    return found;
+  }();
   return api;
 }
 
@@ -131,25 +129,27 @@ bool ReadRows(const Api& api, Reading* reading, size_t row_bytes, unsigned char*
   return true;
 }
 
-// Whether each chunk ends within the file. The library would ask for the memory that a chunk announces before it reads.
-bool HasWholeChunks(std::string_view content) {
-  constexpr size_t kAround = 12;  // length, name and checksum
-  constexpr size_t kSignature = 8;
-  for (size_t place = kSignature; place + kAround <= content.size();) {
-    size_t length = 0;
-    for (size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(content[place + i]);
-    if (length > content.size() - place - kAround) return false;
-    place += kAround + length;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool IsPng(std::string_view content) { return content.substr(0, 8) == "\x89PNG\r\n\x1A\n"; }
 
+std::optional<std::string_view> FindChunk(std::string_view content, std::string_view name) {
+  constexpr size_t kAround = 12;  // length, name and checksum
+  constexpr size_t kSignature = 8;
+  std::optional<std::string_view> found = "";
+  for (size_t place = kSignature; place + kAround <= content.size();) {
+    size_t length = 0;
+    for (size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(content[place + i]);
+    if (length > content.size() - place - kAround) return std::nullopt;
+    if (found->empty() && content.substr(place + 4, 4) == name) found = content.substr(place + 8, length);
+    place += kAround + length;
+  }
+  return found;
+}
+
 Image DecodePng(std::string_view content, const std::string& name) {
-  if (!HasWholeChunks(content)) throw Failure(Code::kInput, "cannot decode the image " + name, "it ends too early");
+  // The library would ask for the memory that a chunk announces before it reads.
+  if (!FindChunk(content, "")) throw Failure(Code::kInput, "cannot decode the image " + name, "it ends too early");
   const Api& api = Library();
   const auto release = [&api](Reading* reading) {
     if (reading->png != nullptr) api.png_destroy_read_struct(&reading->png, &reading->info, nullptr);

@@ -1,6 +1,7 @@
 // PNG by the board's own libpng.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@
 namespace agent {
 
 bool IsPng(std::string_view content);
+
+// The data of the first chunk of a name, empty if there is none; nothing if a chunk does not end within the file.
+std::optional<std::string_view> FindChunk(std::string_view content, std::string_view name);
 
 // As DecodeJpeg. Levels of 16 bits are cut off to 8, transparency is dropped.
 Image DecodePng(std::string_view content, const std::string& name);
