@@ -1,10 +1,7 @@
 #include "demo/report.h"
 
-#include <unistd.h>
-
 #include <utility>
 
-#include "demo/tengine_log.h"
 #include "files.h"
 #include "images/jpeg.h"
 #include "protocol.h"
@@ -18,33 +15,6 @@ constexpr size_t kMaximumLine = 65536;
 // Of a line of which all but the results are written: names of files are at most PATH_MAX long.
 constexpr size_t kMostResults = kMaximumLine - 16384;
 constexpr int kQuality = 90;
-
-class Log : public Report {
- public:
-  explicit Log(const Showing& showing) : showing_(showing), log_(showing.manifest, showing.package, showing.threads) {}
-
-  void Begin() override {
-    if (showing_.kind != Kind::kImage) Write(log_.Head(showing_.source));
-  }
-
-  void Add(const Outcome& outcome, const Picture&) override {
-    if (showing_.kind == Kind::kImage) return Write(log_.OfImage(outcome));
-    const std::string name = outcome.file.substr(outcome.file.rfind('/') + 1);
-    Write(log_.OfFrame(showing_.kind == Kind::kCamera ? Text("frame %d", outcome.number) : name, outcome));
-  }
-
-  void End(const Summary& summary, bool) override {
-    if (showing_.kind != Kind::kImage) Write(summary.Line() + "\n" + log_.Tail());
-  }
-
- private:
-  static void Write(const std::string& text) {
-    WriteAll(STDOUT_FILENO, text.data(), text.size(), "to standard output");
-  }
-
-  const Showing showing_;
-  const TengineLog log_;
-};
 
 class Messages : public Report {
  public:
@@ -116,8 +86,6 @@ Json Described(const Outcome& outcome, bool was_measured) {
 std::string JpegOf(const Picture& picture) {
   return picture.jpeg.empty() ? EncodeJpeg(picture.pixels, kQuality) : picture.jpeg;
 }
-
-std::unique_ptr<Report> LogReport(const Showing& showing) { return std::make_unique<Log>(showing); }
 
 std::unique_ptr<Report> MessageReport(const Showing& showing, bool images) {
   return std::make_unique<Messages>(showing, images);

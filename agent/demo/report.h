@@ -40,7 +40,8 @@ void AddResults(const std::vector<Detection>& detections, Json* json);
 // As the camera gave it, or encoded. Failure(kInput) as of EncodeJpeg.
 std::string JpegOf(const Picture& picture);
 
-// The lines of Tengine's examples. Failure(kInput) if the package's are not known here.
+// The logs of Tengine's example programs with names of classes, line for line as edgedeploy/demo/tengine_log.py prints
+// them in its style `named`. Failure(kInput) if the package asks for a log that is not known here.
 std::unique_ptr<Report> LogReport(const Showing& showing);
 
 // One line of JSON for each image, of at most 65,536 bytes; with `images` each is followed by the image as JPEG.

@@ -1,19 +1,19 @@
-#include "demo/tengine_log.h"
+// The lines that `agent demo` prints for people.
+#include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
+#include "demo/report.h"
 #include "failure.h"
+#include "files.h"
 #include "version.h"
 
 namespace agent {
 namespace {
-
-using Detections = std::vector<Detection>;
 
 const std::string kRule(38, '-');
 
@@ -30,9 +30,7 @@ std::string Joined(const char* format, const std::vector<double>& values, const 
   std::string text;
   for (const double value : values) {
     if (!text.empty()) text += between;
-    char number[64];
-    std::snprintf(number, sizeof number, format, value);
-    text += number;
+    text += Text(format, value);
   }
   return text;
 }
@@ -45,45 +43,30 @@ std::string PointsOf(const Detection& detection) {
   return detection.points.empty() ? text + " " : text;
 }
 
-std::string Count(const Detections& detections) { return Text("detection num: %zu\n", detections.size()); }
+// The text of a result in each format, with its line's end.
 
-// The text of each result.
-template <typename Shown>
-std::string Each(const Detections& detections, const Shown& shown) {
-  std::string text;
-  for (const Detection& each : detections) text += shown(each);
-  return text;
+std::string Classification(const Detection& detection) {
+  const std::string text = Text("%f, %" PRId64, detection.score.value_or(0), detection.class_id);
+  const bool named = detection.label != std::to_string(detection.class_id);
+  return text + (named ? ", " + Printable(detection.label) : "") + "\n";
 }
 
-std::string Classification(const Detections& detections) {
-  return Each(detections, [](const Detection& each) {
-    const std::string text = Text("%f, %" PRId64, each.score.value_or(0), each.class_id);
-    return text + (each.label == std::to_string(each.class_id) ? "" : ", " + Printable(each.label)) + "\n";
-  });
+std::string RetinaFace(const Detection& detection) {
+  const Box& box = BoxOf(detection);
+  const double x = box.x1;
+  const double y = box.y1;
+  return Text("BOX %.2f:( %g , %g ),( %g , %g )\n", detection.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
 }
 
-std::string RetinaFace(const Detections& detections) {
-  return Text("detected face num: %zu\n", detections.size()) + Each(detections, [](const Detection& each) {
-           const Box& box = BoxOf(each);
-           const double x = box.x1;
-           const double y = box.y1;
-           return Text("BOX %.2f:( %g , %g ),( %g , %g )\n", each.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
-         });
+std::string Landmark(const Detection& detection) { return PointsOf(detection) + "\n"; }
+
+std::string ScoredPoints(const Detection& detection) {
+  return Printable(detection.label) + Text(" %.0f%%, ", Percent(detection)) + Landmark(detection);
 }
 
-std::string Landmark(const Detections& detections) {
-  return Each(detections, [](const Detection& each) { return PointsOf(each) + "\n"; });
-}
-
-std::string ScoredPoints(const Detections& detections) {
-  return Each(detections, [](const Detection& each) {
-    return Printable(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
-  });
-}
-
-// A line of an object: percents, box and label.
+// Percents, box and label.
 std::string Named(const Detection& detection, const char* percents, const std::string& box) {
-  return Joined(percents, {Percent(detection)}) + "%, [" + box + "], " + Printable(detection.label) + "\n";
+  return Text(percents, Percent(detection)) + "%, [" + box + "], " + Printable(detection.label) + "\n";
 }
 
 // The same after the class.
@@ -91,87 +74,81 @@ std::string Object(const Detection& detection, const char* percents, const std::
   return Text("%2" PRId64 ": ", detection.class_id) + Named(detection, percents, box);
 }
 
-std::string Yolo(const Detections& detections) {
-  return Each(detections, [](const Detection& each) { return Named(each, "%3.0f", Corners(BoxOf(each), "%4.0f")); });
+std::string Yolo(const Detection& detection) { return Named(detection, "%3.0f", Corners(BoxOf(detection), "%4.0f")); }
+
+std::string YoloV3(const Detection& detection) {
+  return Object(detection, "%3.0f", Corners(BoxOf(detection), "%4.0f"));
 }
 
-std::string YoloV3(const Detections& detections) {
-  return Count(detections) +
-         Each(detections, [](const Detection& each) { return Object(each, "%3.0f", Corners(BoxOf(each), "%4.0f")); });
+std::string NanoDet(const Detection& detection) {
+  return Object(detection, "%3.3f", Corners(BoxOf(detection), "%7.3f"));
 }
 
-std::string NanoDet(const Detections& detections) {
-  return Count(detections) +
-         Each(detections, [](const Detection& each) { return Object(each, "%3.3f", Corners(BoxOf(each), "%7.3f")); });
-}
-
-std::string EfficientDet(const Detections& detections) {
-  return Each(detections, [](const Detection& each) {
-    const Box& box = BoxOf(each);
-    // Corners are whole numbers there, cut off; none is -0.
-    const auto whole = [](double value) { return std::trunc(value) + 0.0; };
-    return Object(each, "%3.0f", Joined("%4.0f", {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)}));
-  });
+std::string EfficientDet(const Detection& detection) {
+  // Corners are whole numbers there, cut off; none is -0.
+  const auto whole = [](float value) { return std::trunc(value) + 0.0f; };
+  const auto [x1, y1, x2, y2] = BoxOf(detection);
+  return Object(detection, "%3.0f", Corners({whole(x1), whole(y1), whole(x2), whole(y2)}, "%4.0f"));
 }
 
 // Not one of Tengine's: the text, with the corners of its place.
-std::string TextLines(const Detections& detections) {
-  return Each(detections, [](const Detection& each) {
-    std::vector<Point> outline;
-    if (each.corners) {
-      outline.assign(each.corners->begin(), each.corners->end());
-    } else if (each.box) {
-      const auto [x1, y1, x2, y2] = *each.box;
-      outline = {{x1, y1}, {x2, y1}, {x2, y2}, {x1, y2}};
-    }
-    std::string places;
-    for (const Point& corner : outline) places += Text("%s%.0f,%.0f", places.empty() ? "" : " ", corner.x, corner.y);
-    return Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Printable(each.label) + "\n";
-  });
+std::string TextLine(const Detection& detection) {
+  std::vector<Point> outline;
+  if (detection.corners) {
+    outline.assign(detection.corners->begin(), detection.corners->end());
+  } else if (detection.box) {
+    const auto [x1, y1, x2, y2] = *detection.box;
+    outline = {{x1, y1}, {x2, y1}, {x2, y2}, {x1, y2}};
+  }
+  std::string places;
+  for (const Point& corner : outline) places += Text("%s%.0f,%.0f", places.empty() ? "" : " ", corner.x, corner.y);
+  return Text("%.3f, [%s], ", detection.score.value_or(0), places.c_str()) + Printable(detection.label) + "\n";
 }
 
-// Not one of Tengine's: each result in a line, with what there is of it.
-std::string Objects(const Detections& detections) {
-  return Count(detections) + Each(detections, [](const Detection& each) {
-           std::string text = Text("%2" PRId64 ":", each.class_id);
-           if (each.score) text += Text(" %3.0f%%,", Percent(each));
-           std::vector<double> places;
-           if (each.corners) {
-             for (const Point& corner : *each.corners) places.insert(places.end(), {corner.x, corner.y});
-           } else if (each.box) {
-             places = {each.box->x1, each.box->y1, each.box->x2, each.box->y2};
-           }
-           if (!places.empty()) text += " [" + Joined("%4.0f", places) + "],";
-           if (each.mask) {
-             int64_t area = 0;
-             for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
-             text += Text(" %" PRId64 " pixels,", area);
-           }
-           if (each.surface) {
-             text += Text(" %g to %g, median %g,", each.surface->minimum, each.surface->maximum, each.surface->median);
-           }
-           text += " " + Printable(each.label) + "\n";
-           return each.points.empty() ? text : text + PointsOf(each) + "\n";
-         });
+// Not one of Tengine's: everything that a result has.
+std::string WholeObject(const Detection& detection) {
+  std::string text = Text("%2" PRId64 ":", detection.class_id);
+  if (detection.score) text += Text(" %3.0f%%,", Percent(detection));
+  if (detection.corners) {
+    std::vector<double> places;
+    for (const Point& corner : *detection.corners) places.insert(places.end(), {corner.x, corner.y});
+    text += " [" + Joined("%4.0f", places) + "],";
+  } else if (detection.box) {
+    text += " [" + Corners(*detection.box, "%4.0f") + "],";
+  }
+  if (detection.mask) {
+    int64_t area = 0;
+    for (size_t i = 1; i < detection.mask->counts.size(); i += 2) area += detection.mask->counts[i];
+    text += Text(" %" PRId64 " pixels,", area);
+  }
+  if (const auto& surface = detection.surface) {
+    text += Text(" %g to %g, median %g,", surface->minimum, surface->maximum, surface->median);
+  }
+  text += " " + Printable(detection.label) + "\n";
+  return detection.points.empty() ? text : text + Landmark(detection);
 }
 
-using Lines = std::string (*)(const Detections& detections);
-constexpr std::pair<const char*, Lines> kLogs[] = {
-    {"classification", Classification},
-    {"retinaface", RetinaFace},
-    {"landmark", Landmark},
-    {"points", ScoredPoints},
-    {"yolo", Yolo},
-    {"yolov3", YoloV3},
-    {"nanodet", NanoDet},
-    {"efficientdet", EfficientDet},
-    {"objects", Objects},
-    {"text", TextLines},
+struct Format {
+  const char* name;
+  const char* count;  // what the line before the results calls their number, if there is one
+  std::string (*shown)(const Detection& detection);
+};
+constexpr Format kFormats[] = {
+    {"classification", nullptr, Classification},
+    {"retinaface", "detected face num", RetinaFace},
+    {"landmark", nullptr, Landmark},
+    {"points", nullptr, ScoredPoints},
+    {"yolo", nullptr, Yolo},
+    {"yolov3", "detection num", YoloV3},
+    {"nanodet", "detection num", NanoDet},
+    {"efficientdet", nullptr, EfficientDet},
+    {"objects", "detection num", WholeObject},
+    {"text", nullptr, TextLine},
 };
 
-Lines LinesOf(const std::string& log) {
-  for (const auto& [name, lines] : kLogs) {
-    if (log == name) return lines;
+const Format& FormatOf(const std::string& log) {
+  for (const Format& format : kFormats) {
+    if (log == format.name) return format;
   }
   throw Failure(Code::kInput, "the package's results are printed in a way that is not known here", log);
 }
@@ -187,56 +164,81 @@ const std::string& LogOf(const Manifest& manifest) {
   throw Failure(Code::kInput, "the package does not say how it is used", "build it again with --demo NAME");
 }
 
+class Log : public Report {
+ public:
+  explicit Log(const Showing& showing)
+      : showing_(showing),
+        log_(LogOf(showing.manifest)),
+        format_(FormatOf(log_)),
+        files_("model file : " + Printable(showing.package) + "\nimage file : ") {}
+
+  void Begin() override {
+    if (showing_.kind != Kind::kImage) Write(VersionLine() + files_ + Printable(showing_.source) + "\n");
+  }
+
+  void Add(const Outcome& outcome, const Picture&) override {
+    if (showing_.kind == Kind::kImage) return Write(OfImage(outcome));
+    const std::string name = outcome.file.substr(outcome.file.rfind('/') + 1);
+    Write(Printable(showing_.kind == Kind::kCamera ? Text("frame %d", outcome.number) : name) + ": " +
+          outcome.parts.Line() + "\n" + Results(outcome));
+  }
+
+  void End(const Summary& summary, bool) override {
+    if (showing_.kind != Kind::kImage) Write(summary.Line() + "\n" + Tail());
+  }
+
+ private:
+  static void Write(const std::string& text) {
+    WriteAll(STDOUT_FILENO, text.data(), text.size(), "to standard output");
+  }
+
+  std::string OfImage(const Outcome& outcome) const {
+    std::string text = VersionLine();
+    if (log_ == "classification" || log_ == "efficientdet") {
+      const ImageInput& input = showing_.manifest.usage->input;
+      text += "\n" + files_ + Printable(outcome.file) + "\n";
+      text += Text("img_h, img_w, scale[%zu], mean[%zu] : %d %d , ", input.scale.size(), input.mean.size(),
+                   outcome.frame.network.height, outcome.frame.network.width);
+      text += Joined("%.3f", input.scale, " ") + ", " + Joined("%.1f", input.mean, " ") + "\n";
+    }
+    if (log_ == "retinaface") {
+      text += Text("img_h, img_w : %d, %d\n", outcome.frame.image.height, outcome.frame.image.width);
+    }
+    text += TimeLine(outcome.runs_ms);
+    if (log_ != "landmark" && log_ != "points") text += kRule + "\n";
+    text += Results(outcome);
+    if (log_ == "classification") text += kRule + "\n";
+    return text + Tail();
+  }
+
+  std::string TimeLine(const std::vector<double>& runs) const {
+    const double mean = std::accumulate(runs.begin(), runs.end(), 0.0) / static_cast<double>(runs.size());
+    const auto [least, most] = std::minmax_element(runs.begin(), runs.end());
+    if (log_ == "landmark" || log_ == "points") {
+      return Text("Repeat [%zu] min %.3f ms, max %.3f ms, avg %.3f ms\n", runs.size(), *least, *most, mean);
+    }
+    return Text("Repeat %zu times, thread %d, avg time %.2f ms, max_time %.2f ms, min_time %.2f ms\n", runs.size(),
+                showing_.threads, mean, *most, *least);
+  }
+
+  std::string Results(const Outcome& outcome) const {
+    std::string text = format_.count ? Text("%s: %zu\n", format_.count, outcome.detections.size()) : "";
+    for (const Detection& each : outcome.detections) text += format_.shown(each);
+    return text;
+  }
+
+  std::string Tail() const {
+    return showing_.manifest.weights == "random" ? "weights : random, seeded: what it sees means nothing\n" : "";
+  }
+
+  const Showing showing_;
+  const std::string& log_;
+  const Format& format_;
+  const std::string files_;
+};
+
 }  // namespace
 
-TengineLog::TengineLog(const Manifest& manifest, std::string file, int threads)
-    : manifest_(manifest), log_(LogOf(manifest)), file_(Printable(file)), threads_(threads) {
-  LinesOf(log_);
-}
-
-std::string TengineLog::OfImage(const Outcome& outcome) const {
-  std::string text = VersionLine();
-  if (log_ == "classification" || log_ == "efficientdet") {
-    const ImageInput& input = manifest_.usage->input;
-    text += "\nmodel file : " + file_ + "\nimage file : " + Printable(outcome.file) + "\n";
-    text += Text("img_h, img_w, scale[%zu], mean[%zu] : %d %d , ", input.scale.size(), input.mean.size(),
-                 outcome.frame.network.height, outcome.frame.network.width);
-    text += Joined("%.3f", input.scale, " ") + ", " + Joined("%.1f", input.mean, " ") + "\n";
-  }
-  if (log_ == "retinaface") {
-    text += Text("img_h, img_w : %d, %d\n", outcome.frame.image.height, outcome.frame.image.width);
-  }
-  text += TimeLine(outcome);
-  if (log_ != "landmark" && log_ != "points") text += kRule + "\n";
-  text += Results(outcome.detections);
-  if (log_ == "classification") text += kRule + "\n";
-  return text + Tail();
-}
-
-std::string TengineLog::Head(const std::string& source) const {
-  return VersionLine() + "model file : " + file_ + "\nimage file : " + Printable(source) + "\n";
-}
-
-std::string TengineLog::OfFrame(const std::string& name, const Outcome& outcome) const {
-  return Printable(name) + ": " + outcome.parts.Line() + "\n" + Results(outcome.detections);
-}
-
-std::string TengineLog::Tail() const {
-  return manifest_.weights == "random" ? "weights : random, seeded: what it sees means nothing\n" : "";
-}
-
-std::string TengineLog::TimeLine(const Outcome& outcome) const {
-  const std::vector<double>& runs = outcome.runs_ms;
-  const double mean = std::accumulate(runs.begin(), runs.end(), 0.0) / static_cast<double>(runs.size());
-  const double least = *std::min_element(runs.begin(), runs.end());
-  const double most = *std::max_element(runs.begin(), runs.end());
-  if (log_ == "landmark" || log_ == "points") {
-    return Text("Repeat [%zu] min %.3f ms, max %.3f ms, avg %.3f ms\n", runs.size(), least, most, mean);
-  }
-  return Text("Repeat %zu times, thread %d, avg time %.2f ms, max_time %.2f ms, min_time %.2f ms\n", runs.size(),
-              threads_, mean, most, least);
-}
-
-std::string TengineLog::Results(const Detections& detections) const { return LinesOf(log_)(detections); }
+std::unique_ptr<Report> LogReport(const Showing& showing) { return std::make_unique<Log>(showing); }
 
 }  // namespace agent
