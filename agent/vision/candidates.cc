@@ -46,21 +46,9 @@ double Overlap(const Distribution& one, const Distribution& other) {
 
 }  // namespace
 
-void Candidates::Add(float score, const Box& box, int64_t class_id) {
-  scores.push_back(score);
-  boxes.push_back(box);
-  classes.push_back(class_id);
-}
-
-Candidates Candidates::Chosen(const std::vector<size_t>& places) const {
+Candidates Chosen(const Candidates& found, const std::vector<size_t>& places) {
   Candidates chosen;
-  chosen.points_each = points_each;
-  chosen.extras_each = extras_each;
-  for (const size_t place : places) {
-    chosen.Add(scores[place], boxes[place], classes[place]);
-    chosen.points.insert(chosen.points.end(), PointsOf(place), PointsOf(place) + points_each);
-    chosen.extras.insert(chosen.extras.end(), ExtrasOf(place), ExtrasOf(place) + extras_each);
-  }
+  for (const size_t place : places) chosen.push_back(found[place]);
   return chosen;
 }
 
@@ -68,35 +56,35 @@ Box Around(float x, float y, float width, float height) {
   return {x - width / 2, y - height / 2, x + width / 2, y + height / 2};
 }
 
-std::vector<size_t> ByScore(const std::vector<float>& scores) {
-  std::vector<size_t> order(scores.size());
+std::vector<size_t> ByScore(const Candidates& found) {
+  std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return found[a].score > found[b].score; });
   return order;
 }
 
 std::vector<std::vector<size_t>> Clusters(const Candidates& found, const Suppression& how) {
   std::vector<float> areas;
-  for (const Box& box : found.boxes) areas.push_back(Area(box));
-  std::vector<size_t> order = ByScore(found.scores);
-  if (how.tie > 0) {
-    std::vector<float> steps;
-    for (const float score : found.scores) steps.push_back(std::nearbyint(score / how.tie));
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return steps[a] != steps[b] ? steps[a] > steps[b] : areas[a] > areas[b];
-    });
+  std::vector<float> steps;
+  for (const Candidate& each : found) {
+    areas.push_back(Area(each.box));
+    steps.push_back(how.tie > 0 ? std::nearbyint(each.score / how.tie) : each.score);
   }
+  std::vector<size_t> order(found.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return steps[a] != steps[b] ? steps[a] > steps[b] : how.tie > 0 && areas[a] > areas[b];
+  });
   const auto threshold = static_cast<float>(how.iou_threshold);
   std::vector<std::vector<size_t>> groups;
   std::vector<bool> dropped(order.size());
   for (size_t i = 0; i < order.size() && groups.size() < how.most; ++i) {
     if (dropped[i]) continue;
     groups.push_back({order[i]});
-    const Box& best = found.boxes[order[i]];
+    const Box& best = found[order[i]].box;
     for (size_t j = i + 1; j < order.size(); ++j) {
-      if (dropped[j] || (how.class_aware && found.classes[order[i]] != found.classes[order[j]])) continue;
-      const Box& other = found.boxes[order[j]];
+      if (dropped[j] || (how.class_aware && found[order[i]].class_id != found[order[j]].class_id)) continue;
+      const Box& other = found[order[j]].box;
       const float width = std::max(std::min(best.x2, other.x2) - std::max(best.x1, other.x1), 0.0f);
       const float height = std::max(std::min(best.y2, other.y2) - std::max(best.y1, other.y1), 0.0f);
       const float intersection = width * height;
@@ -116,14 +104,15 @@ std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how) 
 }
 
 std::vector<size_t> SuppressedTurned(const Candidates& found, const Suppression& how) {
-  const std::vector<size_t> order = ByScore(found.scores);
+  const std::vector<size_t> order = ByScore(found);
   std::vector<Distribution> distributions;
-  for (const size_t place : order) distributions.push_back(DistributionOf(found.boxes[place], *found.ExtrasOf(place)));
+  for (const size_t place : order)
+    distributions.push_back(DistributionOf(found[place].box, found[place].extras.front()));
   std::vector<size_t> kept;
   for (size_t i = 0; i < order.size() && kept.size() < how.most; ++i) {
     bool stays = true;
     for (size_t j = 0; j < i && stays; ++j) {
-      if (how.class_aware && found.classes[order[i]] != found.classes[order[j]]) continue;
+      if (how.class_aware && found[order[i]].class_id != found[order[j]].class_id) continue;
       stays = !(Overlap(distributions[i], distributions[j]) > how.iou_threshold);
     }
     if (stays) kept.push_back(order[i]);

@@ -9,27 +9,23 @@
 
 namespace agent {
 
-struct Candidates {
-  std::vector<float> scores;
-  std::vector<Box> boxes;  // in pixels of the network's input
-  std::vector<int64_t> classes;
-  size_t points_each = 0;
-  std::vector<Point> points;  // `points_each` of each, in pixels of the network's input
-  size_t extras_each = 0;
-  std::vector<float> extras;  // further values, whose meaning the decoder knows
-
-  size_t size() const { return scores.size(); }
-  void Add(float score, const Box& box, int64_t class_id = 0);
-  const Point* PointsOf(size_t place) const { return points.data() + place * points_each; }
-  const float* ExtrasOf(size_t place) const { return extras.data() + place * extras_each; }
-  Candidates Chosen(const std::vector<size_t>& places) const;
+struct Candidate {
+  float score;
+  Box box;  // in pixels of the network's input
+  int64_t class_id = 0;
+  std::vector<Point> points{};  // in pixels of the network's input
+  std::vector<float> extras{};  // further values, whose meaning the decoder knows
 };
+using Candidates = std::vector<Candidate>;
+
+// Those at some places.
+Candidates Chosen(const Candidates& found, const std::vector<size_t>& places);
 
 // A box from its centre and size.
 Box Around(float x, float y, float width, float height);
 
 // Places by score, the best first; of equal scores the earlier one.
-std::vector<size_t> ByScore(const std::vector<float>& scores);
+std::vector<size_t> ByScore(const Candidates& found);
 
 struct Suppression {
   double iou_threshold;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "vision/decoder.h"
 
@@ -23,15 +24,11 @@ class Classification : public Decoder {
     std::iota(order.begin(), order.end(), size_t{0});
     const auto key = [&](size_t place) {  // NaN comes last
       const float value = output.values[place];
-      return std::isnan(value) ? std::make_pair(1, 0.0f) : std::make_pair(0, -value);
+      return std::make_tuple(std::isnan(value), std::isnan(value) ? 0 : -value, place);
     };
     const size_t count = std::min(top_, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-                      [&](size_t a, size_t b) {
-                        const auto first = key(a);
-                        const auto second = key(b);
-                        return first != second ? first < second : a < b;
-                      });
+                      [&](size_t a, size_t b) { return key(a) < key(b); });
     std::vector<Detection> results(count);
     for (size_t i = 0; i < count; ++i) {
       results[i].class_id = static_cast<int64_t>(order[i]);

@@ -22,10 +22,6 @@ const Kinds& AllKinds() {
 // exp(32) times any anchor is far outside of every image, and far from the largest float32, exp(88).
 constexpr float kLargestExponent = 32;
 
-bool IsFinite(const Box& box) {
-  return std::isfinite(box.x1) && std::isfinite(box.y1) && std::isfinite(box.x2) && std::isfinite(box.y2);
-}
-
 }  // namespace
 
 std::string LabelOf(const Labels& labels, int64_t class_id) {
@@ -82,55 +78,44 @@ BoxDecoder::BoxDecoder(Fields& fields, const Defaults& defaults)
 }
 
 std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const {
-  const Candidates found = Sound(Find(outputs, frame));
-  return Results(Reduced(found), outputs, frame, labels);
+  std::vector<Detection> results;
+  for (const Candidate& each : Reduced(Sound(Find(outputs, frame)))) {
+    Detection result;
+    result.class_id = each.class_id;
+    result.label = LabelOf(labels.empty() ? names_ : labels, each.class_id);
+    result.score = each.score;
+    if (Place(each, outputs, frame, &result)) results.push_back(std::move(result));
+  }
+  return results;
 }
 
 // Those that have a place, as many as are compared. NaN compares as false with everything, and would suppress every
 // box.
-Candidates BoxDecoder::Sound(const Candidates& found) const {
-  std::vector<size_t> sound;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const Point* points = found.PointsOf(i);
-    const bool placed = std::all_of(points, points + found.points_each,
-                                    [](const Point& each) { return std::isfinite(each.x) && std::isfinite(each.y); });
-    if (Reaches(found.scores[i]) && IsFinite(found.boxes[i]) && placed) sound.push_back(i);
-  }
-  Candidates best = found.Chosen(sound);
-  if (best.size() <= candidates_) return best;
-  std::vector<size_t> order = ByScore(best.scores);
+Candidates BoxDecoder::Sound(Candidates found) const {
+  const auto is_unsound = [&](const Candidate& each) {
+    const auto [x1, y1, x2, y2] = each.box;
+    return !Reaches(each.score) || !IsFinite({x1, y1}) || !IsFinite({x2, y2}) ||
+           !std::all_of(each.points.begin(), each.points.end(), IsFinite);
+  };
+  found.erase(std::remove_if(found.begin(), found.end(), is_unsound), found.end());
+  if (found.size() <= candidates_) return found;
+  std::vector<size_t> order = ByScore(found);
   order.resize(candidates_);
   std::sort(order.begin(), order.end());
-  return best.Chosen(order);
+  return Chosen(found, order);
 }
 
-std::vector<Detection> BoxDecoder::Named(const Candidates& found, const Labels& labels) const {
-  std::vector<Detection> results(found.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    results[i].class_id = found.classes[i];
-    results[i].label = LabelOf(labels.empty() ? names_ : labels, found.classes[i]);
-    results[i].score = found.scores[i];
+bool BoxDecoder::Place(const Candidate& found, const Outputs&, const Frame& frame, Detection* result) const {
+  Box box = frame.ToImage(found.box);
+  if (clip_) {
+    const auto right = static_cast<float>(frame.image.width - 1);
+    const auto bottom = static_cast<float>(frame.image.height - 1);
+    box = {Clipped(box.x1, right), Clipped(box.y1, bottom), Clipped(box.x2, right), Clipped(box.y2, bottom)};
+    if (!(box.x1 < box.x2 && box.y1 < box.y2)) return false;
   }
-  return results;
-}
-
-std::vector<Detection> BoxDecoder::Results(const Candidates& found, const Outputs&, const Frame& frame,
-                                           const Labels& labels) const {
-  std::vector<Detection> all = Named(found, labels);
-  std::vector<Detection> results;
-  const auto right = static_cast<float>(frame.image.width - 1);
-  const auto bottom = static_cast<float>(frame.image.height - 1);
-  for (size_t i = 0; i < found.size(); ++i) {
-    Box box = frame.ToImage(found.boxes[i]);
-    if (clip_) {
-      box = {Clipped(box.x1, right), Clipped(box.y1, bottom), Clipped(box.x2, right), Clipped(box.y2, bottom)};
-      if (!(box.x1 < box.x2 && box.y1 < box.y2)) continue;
-    }
-    all[i].box = box;
-    for (size_t j = 0; j < found.points_each; ++j) all[i].points.push_back(frame.ToImage(found.PointsOf(i)[j]));
-    results.push_back(std::move(all[i]));
-  }
-  return results;
+  result->box = box;
+  for (const Point& point : found.points) result->points.push_back(frame.ToImage(point));
+  return true;
 }
 
 Best BestOf(const float* values, int64_t count, int64_t step) {

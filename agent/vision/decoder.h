@@ -99,12 +99,9 @@ class BoxDecoder : public Decoder {
   // All places whose score `Reaches`.
   virtual Candidates Find(const Outputs& outputs, const Frame& frame) const = 0;
   // Of those that overlap, the best one.
-  virtual Candidates Reduced(const Candidates& found) const { return found.Chosen(Suppressed(found, suppression_)); }
-  // Their scores and classes.
-  std::vector<Detection> Named(const Candidates& found, const Labels& labels) const;
-  // What is reported of them.
-  virtual std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
-                                         const Labels& labels) const;
+  virtual Candidates Reduced(const Candidates& found) const { return Chosen(found, Suppressed(found, suppression_)); }
+  // Adds to a result, which has its class and score, where it is; false if there is nothing of it in the image.
+  virtual bool Place(const Candidate& found, const Outputs& outputs, const Frame& frame, Detection* result) const;
 
   bool Reaches(float score) const { return score >= threshold_; }
   const Suppression& suppression() const { return suppression_; }
@@ -114,7 +111,7 @@ class BoxDecoder : public Decoder {
   void SetNames(Labels names) { names_ = std::move(names); }
 
  private:
-  Candidates Sound(const Candidates& found) const;
+  Candidates Sound(Candidates found) const;
 
   float threshold_;
   Suppression suppression_{};

@@ -30,7 +30,6 @@ class RetinaFace : public BoxDecoder {
  protected:
   Candidates Find(const Outputs& outputs, const Frame&) const override {
     Candidates found;
-    found.points_each = kPoints;
     for (const Level& level : levels_) AddLevel(outputs, level, &found);
     return found;
   }
@@ -62,10 +61,10 @@ class RetinaFace : public BoxDecoder {
                          side * Exponential(shift(3)));
         box.x2 += 1;
         box.y2 += 1;
-        found->Add(score, box);
+        found->push_back({score, box});
         for (int64_t i = 0; i < kPoints; ++i) {
           const float* point = landmarks.values + (2 * (kPoints * anchor + i)) * area + cell;
-          found->points.push_back({x + (side + 1) * point[0], y + (side + 1) * point[area]});
+          found->back().points.push_back({x + (side + 1) * point[0], y + (side + 1) * point[area]});
         }
       }
     }
@@ -74,8 +73,6 @@ class RetinaFace : public BoxDecoder {
   // InsightFace's mnet.25: base size 16, ratio 1, scales (32, 16), (8, 4), (2, 1).
   std::vector<Level> levels_{{32, {512, 256}}, {16, {128, 64}}, {8, {32, 16}}};
 };
-
-float Limited(float value) { return std::min(std::max(value, 0.0f), 1.0f); }
 
 class YuNet : public BoxDecoder {
  public:
@@ -87,7 +84,6 @@ class YuNet : public BoxDecoder {
  protected:
   Candidates Find(const Outputs& outputs, const Frame& frame) const override {
     Candidates found;
-    found.points_each = kPoints;
     for (const int64_t stride : strides_) {
       const int64_t count = CellCount(frame.network, {stride});
       const auto table = [&](const char* what, int64_t values) {
@@ -99,14 +95,14 @@ class YuNet : public BoxDecoder {
       const Table points = table("kps", 2 * kPoints);
       const auto step = static_cast<float>(stride);
       EachCell(frame.network, {stride}, [&](int64_t place, float x, float y, size_t) {
-        const float score = std::sqrt(Limited(*classes.Row(place)) * Limited(*objectness.Row(place)));
+        const float score = std::sqrt(Clipped(*classes.Row(place), 1) * Clipped(*objectness.Row(place), 1));
         if (!Reaches(score)) return;
         const float* box = boxes.Row(place);
-        found.Add(score, Around((x + box[0]) * step, (y + box[1]) * step, Exponential(box[2]) * step,
-                                Exponential(box[3]) * step));
+        found.push_back({score, Around((x + box[0]) * step, (y + box[1]) * step, Exponential(box[2]) * step,
+                                       Exponential(box[3]) * step)});
         for (int64_t i = 0; i < kPoints; ++i) {
           const float* point = points.Row(place) + 2 * i;
-          found.points.push_back({(x + point[0]) * step, (y + point[1]) * step});
+          found.back().points.push_back({(x + point[0]) * step, (y + point[1]) * step});
         }
       });
     }

@@ -38,15 +38,14 @@ class Blaze : public BoxDecoder {
     const Table values = outputs.TableOf(boxes_, count, 4 + 2 * points_);
     const Table scores = outputs.TableOf(scores_, count, 1);
     Candidates found;
-    found.points_each = static_cast<size_t>(points_);
     int64_t row = 0;
     const auto add = [&](float x, float y) {
       const float score = Sigmoid(*scores.Row(row));
       const float* value = values.Row(row++);
       if (!Reaches(score) || !(value[2] >= 0 && value[3] >= 0)) return;
-      found.Add(score, Around(x + value[0], y + value[1], value[2], value[3]));
+      found.push_back({score, Around(x + value[0], y + value[1], value[2], value[3])});
       for (int64_t i = 0; i < points_; ++i) {
-        found.points.push_back({x + value[4 + 2 * i], y + value[5 + 2 * i]});
+        found.back().points.push_back({x + value[4 + 2 * i], y + value[5 + 2 * i]});
       }
     };
     for (const AnchorLevel& level : levels_) {
@@ -63,24 +62,23 @@ class Blaze : public BoxDecoder {
   // One for each group of those that overlap: means of its boxes and points, weighted with the scores.
   Candidates Reduced(const Candidates& found) const override {
     Candidates means;
-    means.points_each = found.points_each;
     for (const std::vector<size_t>& group : Clusters(found, suppression())) {
       float sum = 0;
-      for (const size_t place : group) sum += found.scores[place];
-      Box box{};
-      std::vector<Point> points(found.points_each);
+      for (const size_t place : group) sum += found[place].score;
+      Candidate mean{found[group.front()].score, {}, 0, std::vector<Point>(static_cast<size_t>(points_))};
       for (const size_t place : group) {
-        const float weight = found.scores[place] / sum;
-        const Box& each = found.boxes[place];
-        box = {box.x1 + weight * each.x1, box.y1 + weight * each.y1, box.x2 + weight * each.x2,
-               box.y2 + weight * each.y2};
-        for (size_t i = 0; i < points.size(); ++i) {
-          points[i].x += weight * found.PointsOf(place)[i].x;
-          points[i].y += weight * found.PointsOf(place)[i].y;
+        const float weight = found[place].score / sum;
+        const auto [x1, y1, x2, y2] = found[place].box;
+        mean.box.x1 += weight * x1;
+        mean.box.y1 += weight * y1;
+        mean.box.x2 += weight * x2;
+        mean.box.y2 += weight * y2;
+        for (size_t i = 0; i < mean.points.size(); ++i) {
+          mean.points[i].x += weight * found[place].points[i].x;
+          mean.points[i].y += weight * found[place].points[i].y;
         }
       }
-      means.Add(found.scores[group.front()], box);
-      means.points.insert(means.points.end(), points.begin(), points.end());
+      means.push_back(std::move(mean));
     }
     return means;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "vision/outputs.h"
 #include "vision/resize.h"
@@ -9,33 +10,23 @@
 namespace agent {
 namespace {
 
-// The first and the last row or column of an image in a map.
-struct Span {
-  int first;
-  int last;
-};
-
+// The borders of an image in a map of `size` rows or columns, before they are rounded.
 struct Borders {
   double begin;
   double end;
+  int size;
+
+  Borders(double offset, int image, double scale, int network, int count) : size(count) {
+    const double part = static_cast<double>(size) / network;
+    begin = offset * part;
+    end = (offset + image * scale) * part;
+  }
+  bool AreWhole() const {
+    return std::fabs(begin - std::nearbyint(begin)) < 1e-3 && std::fabs(end - std::nearbyint(end)) < 1e-3;
+  }
+  int First() const { return static_cast<int>(std::min(std::max(std::nearbyint(begin), 0.0), size - 1.0)); }
+  int Last() const { return static_cast<int>(std::min(std::max(std::nearbyint(end), First() + 1.0), double(size))); }
 };
-
-// The borders of the image in a map of so many rows or columns.
-Borders BordersIn(double offset, int image, double scale, int network, int size) {
-  const double part = static_cast<double>(size) / network;
-  return {offset * part, (offset + image * scale) * part};
-}
-
-bool AreWhole(const Borders& borders) {
-  return std::fabs(borders.begin - std::nearbyint(borders.begin)) < 1e-3 &&
-         std::fabs(borders.end - std::nearbyint(borders.end)) < 1e-3;
-}
-
-Span SpanOf(const Borders& borders, int size) {
-  const int first = static_cast<int>(std::min(std::max(std::nearbyint(borders.begin), 0.0), size - 1.0));
-  const int last = static_cast<int>(std::min(std::max(std::nearbyint(borders.end), first + 1.0), double(size)));
-  return {first, last};
-}
 
 }  // namespace
 
@@ -45,26 +36,25 @@ std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& fr
   };
   if (values.empty()) throw NotOfThisKind("it gives a map without cells");
   // Where the borders do not fall between the map's cells, it is enlarged, no more than is needed.
+  const auto borders_in = [&](Size map) {
+    return std::make_pair(Borders(frame.offset_y, frame.image.height, frame.scale_y, frame.network.height, map.height),
+                          Borders(frame.offset_x, frame.image.width, frame.scale_x, frame.network.width, map.width));
+  };
   Size larger = frame.network;
-  Borders rows{};
-  Borders columns{};
-  for (const int factor : {1, 2, 4, 0}) {
-    if (factor > 0) larger = {factor * size.height, factor * size.width};
-    if (factor == 0) larger = frame.network;
-    rows = BordersIn(frame.offset_y, frame.image.height, frame.scale_y, frame.network.height, larger.height);
-    columns = BordersIn(frame.offset_x, frame.image.width, frame.scale_x, frame.network.width, larger.width);
-    const bool enough = larger.height >= frame.network.height && larger.width >= frame.network.width;
-    if ((AreWhole(rows) && AreWhole(columns)) || enough) break;
+  for (const int factor : {4, 2, 1}) {
+    const Size each{factor * size.height, factor * size.width};
+    const auto [rows, columns] = borders_in(each);
+    const bool enough = each.height >= frame.network.height && each.width >= frame.network.width;
+    if ((rows.AreWhole() && columns.AreWhole()) || enough) larger = each;
   }
   if (larger != size) values = resized(values, size, larger);
-  const Span down = SpanOf(rows, larger.height);
-  const Span across = SpanOf(columns, larger.width);
+  const auto [rows, columns] = borders_in(larger);
   std::vector<float> inside;
-  for (int y = down.first; y < down.last; ++y) {
+  for (int y = rows.First(); y < rows.Last(); ++y) {
     const auto row = values.begin() + static_cast<std::ptrdiff_t>(y) * larger.width;
-    inside.insert(inside.end(), row + across.first, row + across.last);
+    inside.insert(inside.end(), row + columns.First(), row + columns.Last());
   }
-  const Size part{down.last - down.first, across.last - across.first};
+  const Size part{rows.Last() - rows.First(), columns.Last() - columns.First()};
   return part == frame.image ? inside : resized(inside, part, frame.image);
 }
 
@@ -85,12 +75,10 @@ std::optional<Mask> MaskIn(const Box& box, const std::vector<float>& values, Siz
     belongs = !belongs;
   };
   for (int x = left; x < right; ++x) {
-    const int64_t column = static_cast<int64_t>(x) * image.height;
-    if (belongs && begin < column + top && top > 0) change(column);  // the column before ended so
-    for (int y = top; y < bottom; ++y) {
-      if ((values[static_cast<size_t>(y) * image.width + x] > 0) != belongs) change(column + y);
+    for (int y = 0; y < image.height; ++y) {
+      const bool inside = y >= top && y < bottom && values[static_cast<size_t>(y) * image.width + x] > 0;
+      if (inside != belongs) change(static_cast<int64_t>(x) * image.height + y);
     }
-    if (belongs && bottom < image.height) change(column + bottom);
   }
   const int64_t all = static_cast<int64_t>(image.height) * image.width;
   if (belongs) change(static_cast<int64_t>(right) * image.height);

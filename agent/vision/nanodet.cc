@@ -25,47 +25,41 @@ class NanoDet : public BoxDecoder {
  protected:
   Candidates Find(const Outputs& outputs, const Frame& frame) const override {
     const int64_t sides = 4 * bins_;
-    std::vector<Table> scores;
-    std::vector<Table> distances;
-    std::vector<int64_t> firsts;  // the first cell of each level in its table
-    int64_t classes = 0;
+    Candidates found;
     if (output_) {
       const Table table = outputs.TableOf(*output_, CellCount(frame.network, strides_));
-      classes = table.columns - sides;
-      scores.assign(strides_.size(), table);
-      distances.assign(strides_.size(), {table.values + classes, table.rows, table.columns});
-      firsts.assign(strides_.size(), 0);
-    } else {
-      int64_t first = 0;
-      for (size_t level = 0; level < strides_.size(); ++level) {
-        const int64_t count = CellCount(frame.network, {strides_[level]});
-        scores.push_back(outputs.TableOf(scores_[level], count));
-        distances.push_back(outputs.TableOf(distances_[level], count, sides));
-        firsts.push_back(first);
-        first += count;
-        classes = scores.front().columns == scores.back().columns ? scores.front().columns : 0;
-        if (classes == 0) break;
-      }
+      const int64_t classes = table.columns - sides;
+      AddCells(frame.network, strides_, classes, table, {table.values + classes, table.rows, table.columns}, &found);
+      return found;
     }
-    if (classes < 1) throw NotOfThisKind("its scores have no class, or different numbers of them");
-    Candidates found;
-    EachCell(frame.network, strides_, [&](int64_t place, float x, float y, size_t level) {
-      const int64_t row = place - firsts[level];
-      const Best best = BestOf(scores[level].Row(row), classes);
-      if (!Reaches(best.value)) return;
-      const auto step = static_cast<float>(strides_[level]);
-      const float* values = distances[level].Row(row);
-      const float left = (x + offset_) * step;
-      const float top = (y + offset_) * step;
-      found.Add(best.value,
-                {left - Mean(values) * step, top - Mean(values + bins_) * step, left + Mean(values + 2 * bins_) * step,
-                 top + Mean(values + 3 * bins_) * step},
-                best.index);
-    });
+    const int64_t classes = outputs.TableOf(scores_.front()).columns;
+    for (size_t level = 0; level < strides_.size(); ++level) {
+      const int64_t count = CellCount(frame.network, {strides_[level]});
+      const Table scores = outputs.TableOf(scores_[level], count);
+      AddCells(frame.network, {strides_[level]}, scores.columns == classes ? classes : 0, scores,
+               outputs.TableOf(distances_[level], count, sides), &found);
+    }
     return found;
   }
 
  private:
+  void AddCells(Size network, const std::vector<int64_t>& strides, int64_t classes, const Table& scores,
+                const Table& distances, Candidates* found) const {
+    if (classes < 1) throw NotOfThisKind("its scores have no class, or different numbers of them");
+    EachCell(network, strides, [&](int64_t place, float x, float y, size_t level) {
+      const Best best = BestOf(scores.Row(place), classes);
+      if (!Reaches(best.value)) return;
+      const auto step = static_cast<float>(strides[level]);
+      const float* values = distances.Row(place);
+      const float left = (x + offset_) * step;
+      const float top = (y + offset_) * step;
+      found->push_back({best.value,
+                        {left - Mean(values) * step, top - Mean(values + bins_) * step,
+                         left + Mean(values + 2 * bins_) * step, top + Mean(values + 3 * bins_) * step},
+                        best.index});
+    });
+  }
+
   // Of 0, 1, ... in the distribution that softmax makes of the values.
   float Mean(const float* values) const {
     const float most = BestOf(values, bins_).value;

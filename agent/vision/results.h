@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,8 @@ struct Box {
   float x2;
   float y2;
 };
+
+inline bool IsFinite(Point point) { return std::isfinite(point.x) && std::isfinite(point.y); }
 
 // The box around corners.
 Box Around(const std::array<Point, 4>& corners);

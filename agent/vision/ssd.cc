@@ -52,7 +52,6 @@ class Ssd : public BoxDecoder {
                           " values for each place");
     }
     Candidates found;
-    found.points_each = static_cast<size_t>(points.columns / 2);
     const auto width = static_cast<float>(frame.network.width);
     const auto height = static_cast<float>(frame.network.height);
     const auto along = static_cast<float>(variances_.first);
@@ -63,18 +62,18 @@ class Ssd : public BoxDecoder {
       const float* values = boxes.Row(row);
       const float x = values[x_], y = values[1 - x_], right = values[2 + x_], low = values[3 - x_];
       if (prior) {
-        found.Add(best.value,
-                  Around(prior->x1 + along * x * prior->x2, prior->y1 + along * y * prior->y2,
-                         prior->x2 * Exponential(across * right), prior->y2 * Exponential(across * low)),
-                  best.index);
+        found.push_back({best.value,
+                         Around(prior->x1 + along * x * prior->x2, prior->y1 + along * y * prior->y2,
+                                prior->x2 * Exponential(across * right), prior->y2 * Exponential(across * low)),
+                         best.index});
       } else if (centred_) {
-        found.Add(best.value, Around(x * width, y * height, right * width, low * height), best.index);
+        found.push_back({best.value, Around(x * width, y * height, right * width, low * height), best.index});
       } else {
-        found.Add(best.value, {x * width, y * height, right * width, low * height}, best.index);
+        found.push_back({best.value, {x * width, y * height, right * width, low * height}, best.index});
       }
       for (int64_t i = 0; i < points.columns; i += 2) {
         const float* point = points.Row(row) + i;
-        found.points.push_back(
+        found.back().points.push_back(
             prior ? Point{prior->x1 + along * point[0] * prior->x2, prior->y1 + along * point[1] * prior->y2}
                   : Point{point[0] * width, point[1] * height});
       }
@@ -173,10 +172,10 @@ class EfficientDet : public BoxDecoder {
         const auto width = static_cast<float>(size * shapes_[static_cast<size_t>(i)].first);
         const auto height = static_cast<float>(size * shapes_[static_cast<size_t>(i)].second);
         const float* box = boxes.Row(place);  // y comes before x, height before width
-        found.Add(score,
-                  Around((column + 0.5f) * stride + box[1] * width, (row + 0.5f) * stride + box[0] * height,
-                         width * Exponential(box[3]), height * Exponential(box[2])),
-                  best.index);
+        found.push_back({score,
+                         Around((column + 0.5f) * stride + box[1] * width, (row + 0.5f) * stride + box[0] * height,
+                                width * Exponential(box[3]), height * Exponential(box[2])),
+                         best.index});
       }
     });
     return found;

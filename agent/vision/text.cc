@@ -1,7 +1,8 @@
 // Text: its regions in an image, and the characters of a line (edgedeploy/vision/decoders/text.py).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "vision/borders.h"
@@ -88,16 +89,14 @@ std::vector<Pixel> Grown(const Corners& corners, double ratio) {
 
 // The mean of the values in a rectangle, whose corners are cut off to whole pixels.
 double MeanWithin(const Planes& map, const Corners& corners) {
-  const auto limits = [&](float Point::* axis, int64_t size) {
-    const auto [least, most] = std::minmax_element(corners.begin(), corners.end(),
-                                                   [&](const Point& a, const Point& b) { return a.*axis < b.*axis; });
-    const auto clipped = [&](float value) {
-      return static_cast<int>(std::min(std::max(value, 0.0f), static_cast<float>(size - 1)));
-    };
-    return std::make_pair(clipped(std::floor((*least).*axis)), clipped(std::ceil((*most).*axis)));
+  const Box box = Around(corners);
+  const auto clipped = [](float value, int64_t size) {
+    return static_cast<int>(std::min(std::max(value, 0.0f), static_cast<float>(size - 1)));
   };
-  const auto [left, right] = limits(&Point::x, map.columns);
-  const auto [top, bottom] = limits(&Point::y, map.rows);
+  const int left = clipped(std::floor(box.x1), map.columns);
+  const int right = clipped(std::ceil(box.x2), map.columns);
+  const int top = clipped(std::floor(box.y1), map.rows);
+  const int bottom = clipped(std::ceil(box.y2), map.rows);
   std::array<Pixel, 4> inside;
   for (size_t i = 0; i < corners.size(); ++i) {
     inside[i] = {static_cast<int>(corners[i].x - static_cast<float>(left)),
@@ -143,11 +142,8 @@ int Length(Point from, Point to) {
 
 // By the first corner: from the top, and from the left among neighbours in a line.
 void OrderAsRead(std::vector<Region>& regions) {
-  std::stable_sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
-    const Point one = a.corners.front();
-    const Point other = b.corners.front();
-    return one.y != other.y ? one.y < other.y : one.x < other.x;
-  });
+  const auto key = [](const Region& each) { return std::make_pair(each.corners[0].y, each.corners[0].x); };
+  std::stable_sort(regions.begin(), regions.end(), [&](const Region& a, const Region& b) { return key(a) < key(b); });
   const auto goes_before = [](const Region& a, const Region& b) {
     const Point one = a.corners.front();
     const Point other = b.corners.front();
@@ -176,13 +172,7 @@ class TextRegions : public Decoder {
     borders.resize(std::min(borders.size(), candidates_));
     std::vector<Region> regions;
     for (const std::vector<Pixel>& border : borders) {
-      std::optional<Region> region = RegionOf(map, border);
-      if (!region) continue;
-      region->corners = InImage(region->corners, frame);
-      const Corners& corners = region->corners;
-      if (std::min(Length(corners[0], corners[1]), Length(corners[0], corners[3])) > kNoise) {
-        regions.push_back(*region);
-      }
+      if (const std::optional<Region> region = RegionOf(map, border, frame)) regions.push_back(*region);
     }
     OrderAsRead(regions);
     std::vector<Detection> results;
@@ -213,8 +203,8 @@ class TextRegions : public Decoder {
     return mask;
   }
 
-  // What a border encloses, in pixels of the network; nothing if it is not text.
-  std::optional<Region> RegionOf(const Planes& map, const std::vector<Pixel>& border) const {
+  // What a border encloses, in pixels of the image; nothing if it is not text.
+  std::optional<Region> RegionOf(const Planes& map, const std::vector<Pixel>& border, const Frame& frame) const {
     const TurnedBox shape = LeastBoxAround(border);
     if (shape.shorter_side < kShortest) return std::nullopt;
     const Corners corners = Clockwise(shape.corners);
@@ -224,7 +214,9 @@ class TextRegions : public Decoder {
     if (points.empty()) return std::nullopt;
     const TurnedBox grown = LeastBoxAround(points);
     if (grown.shorter_side < kShortestGrown) return std::nullopt;
-    return Region{Clockwise(grown.corners), static_cast<float>(score)};
+    const Corners there = InImage(Clockwise(grown.corners), frame);
+    if (std::min(Length(there[0], there[1]), Length(there[0], there[3])) <= kNoise) return std::nullopt;
+    return Region{there, static_cast<float>(score)};
   }
 
   float pixel_threshold_ = 0.3f;
@@ -234,27 +226,23 @@ class TextRegions : public Decoder {
   size_t candidates_ = 1000;
 };
 
-// How many bytes the end of a line has at a place; 0 if there is none. It is one of those that `splitlines` of Python
-// knows.
-size_t LineEnd(const char* text) {
-  if (std::strncmp(text, "\r\n", 2) == 0) return 2;
-  if (*text != '\0' && std::strchr("\n\r\v\f\x1c\x1d\x1e", *text)) return 1;
-  if (std::strncmp(text, "\xc2\x85", 2) == 0) return 2;
-  return std::strncmp(text, "\xe2\x80\xa8", 3) == 0 || std::strncmp(text, "\xe2\x80\xa9", 3) == 0 ? 3 : 0;
-}
-
-std::vector<std::string> LinesOf(const std::string& text) {
+// Lines as `splitlines` of Python tells them apart.
+std::vector<std::string> LinesOf(std::string_view text) {
+  constexpr std::string_view kEnds[] = {"\r\n", "\n",   "\r",       "\v",           "\f",          "\x1c",
+                                        "\x1d", "\x1e", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
   std::vector<std::string> lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    const size_t end = LineEnd(text.c_str() + at);
-    if (end > 0) {
-      lines.push_back(text.substr(begin, at - begin));
-      begin = at + end;
+    const auto end = std::find_if(std::begin(kEnds), std::end(kEnds),
+                                  [&](std::string_view each) { return text.substr(at, each.size()) == each; });
+    if (end == std::end(kEnds)) {
+      ++at;
+      continue;
     }
-    at += std::max<size_t>(end, 1);
+    lines.emplace_back(text.substr(begin, at - begin));
+    begin = at += end->size();
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
   return lines;
 }
 

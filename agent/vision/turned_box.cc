@@ -4,7 +4,6 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <utility>
@@ -47,20 +46,6 @@ std::vector<Place> HalfHull(const std::vector<Place>& sorted, int side) {
   return half;
 }
 
-// Places in the list of the half's points: of points that are there twice, the first one up to the `turn`, and then
-// the last.
-void AddPlaces(const std::vector<Place>& half, size_t turn, std::vector<size_t>* places) {
-  for (size_t i = 0; i < half.size(); ++i) places->push_back(i <= turn ? half[i].first : half[i].last);
-}
-
-template <typename IsBefore>
-bool IsOrderedFrom(const std::vector<size_t>& places, size_t start, IsBefore is_before) {
-  for (size_t i = 0; i + 1 < places.size(); ++i) {
-    if (!is_before(places[(start + i) % places.size()], places[(start + i + 1) % places.size()])) return false;
-  }
-  return true;
-}
-
 // The corners of the points' hull, clockwise as an image is seen. Where the list goes around the hull already, or
 // around it the other way, they begin with that which is first or last in the list, else with the rightmost one.
 std::vector<Pixel> HullOf(const std::vector<Pixel>& points) {
@@ -69,25 +54,29 @@ std::vector<Pixel> HullOf(const std::vector<Pixel>& points) {
   const std::vector<Place> upper = HalfHull(sorted, 1);
   const std::vector<Place> lower = HalfHull(sorted, -1);
   const auto y_before = [](const Place& a, const Place& b) { return a.point.y < b.point.y; };
-  const auto topmost = std::min_element(upper.begin(), upper.end(), y_before) - upper.begin();
-  const auto lowest = std::max_element(lower.begin(), lower.end(), y_before) - lower.begin();
-  std::vector<size_t> places;
-  AddPlaces(upper, static_cast<size_t>(topmost), &places);
-  std::vector<size_t> back;
-  AddPlaces(lower, static_cast<size_t>(lowest), &back);
+  // Places in the list: of points that are there twice, the first one up to the turn of a half, and then the last.
+  const auto places_of = [](const std::vector<Place>& half, auto turn) {
+    std::vector<size_t> found;
+    for (auto each = half.begin(); each != half.end(); ++each) found.push_back(each <= turn ? each->first : each->last);
+    return found;
+  };
+  std::vector<size_t> places = places_of(upper, std::min_element(upper.begin(), upper.end(), y_before));
+  const std::vector<size_t> back = places_of(lower, std::max_element(lower.begin(), lower.end(), y_before));
   places.insert(places.end(), back.rbegin() + 1, back.rend() - 1);
-  size_t start = upper.size() - 1;
-  if (places.size() > 2) {
-    const auto first = std::min_element(places.begin(), places.end()) - places.begin();
-    const auto last = std::max_element(places.begin(), places.end()) - places.begin();
-    if (IsOrderedFrom(places, static_cast<size_t>(first), std::less<>())) {
-      start = static_cast<size_t>(first);
-    } else if (IsOrderedFrom(places, static_cast<size_t>(last), std::greater<>())) {
-      start = static_cast<size_t>(last);
-    }
+  const auto begin_with = [&](std::vector<size_t>::const_iterator start) {
+    std::vector<size_t> turned(start, places.cend());
+    turned.insert(turned.end(), places.cbegin(), start);
+    return turned;
+  };
+  std::vector<size_t> ordered = begin_with(std::min_element(places.cbegin(), places.cend()));
+  bool is_ordered = places.size() > 2 && std::is_sorted(ordered.begin(), ordered.end());
+  if (!is_ordered) {
+    ordered = begin_with(std::max_element(places.cbegin(), places.cend()));
+    is_ordered = places.size() > 2 && std::is_sorted(ordered.rbegin(), ordered.rend());
   }
+  if (!is_ordered) ordered = begin_with(places.cbegin() + static_cast<std::ptrdiff_t>(upper.size()) - 1);
   std::vector<Pixel> hull;
-  for (size_t i = 0; i < places.size(); ++i) hull.push_back(points[places[(start + i) % places.size()]]);
+  for (const size_t place : ordered) hull.push_back(points[place]);
   return hull;
 }
 

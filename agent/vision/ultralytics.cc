@@ -41,22 +41,16 @@ class Boxes : public BoxDecoder {
 
   Candidates Reduced(const Candidates& found) const override {
     if (parameters_.form != Form::kChosen) return BoxDecoder::Reduced(found);
-    std::vector<size_t> first(std::min(found.size(), suppression().most));
-    std::iota(first.begin(), first.end(), size_t{0});
-    return found.Chosen(first);
+    return {found.begin(), found.begin() + static_cast<std::ptrdiff_t>(std::min(found.size(), suppression().most))};
   }
 
   // The boxes, cut off at the image's edges; none is left out for that.
-  std::vector<Detection> Results(const Candidates& found, const Outputs&, const Frame& frame,
-                                 const Labels& labels) const override {
-    std::vector<Detection> results = Named(found, labels);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const Box box = frame.ToImage(found.boxes[i]);
-      const Point first = ClippedTo(Point{box.x1, box.y1}, frame.image);
-      const Point last = ClippedTo(Point{box.x2, box.y2}, frame.image);
-      results[i].box = Box{first.x, first.y, last.x, last.y};
-    }
-    return results;
+  bool Place(const Candidate& found, const Outputs&, const Frame& frame, Detection* result) const override {
+    const Box box = frame.ToImage(found.box);
+    const Point first = ClippedTo(Point{box.x1, box.y1}, frame.image);
+    const Point last = ClippedTo(Point{box.x2, box.y2}, frame.image);
+    result->box = Box{first.x, first.y, last.x, last.y};
+    return true;
   }
 
   // Places whose scores exceed the threshold; boxes have corners, or x, y, width and height if that is not asked for.
@@ -74,7 +68,6 @@ class Boxes : public BoxDecoder {
                           " values for each place");
     }
     Candidates found;
-    found.extras_each = static_cast<size_t>(parameters_.extras);
     for (int64_t place = 0; place < count; ++place) {
       const float* values = table.values + (columns ? place : place * width);
       Best best = chosen ? Best{values[4], ClassOf(values[5])} : BestOf(values + first * step, last - first, step);
@@ -84,10 +77,10 @@ class Boxes : public BoxDecoder {
       bool sound = true;
       for (int64_t i = last; i < width; ++i) sound = sound && std::isfinite(at(i));
       if (!sound) continue;
-      found.Add(best.value,
-                chosen || !as_corners ? Box{at(0), at(1), at(2), at(3)} : Around(at(0), at(1), at(2), at(3)),
-                best.index);
-      for (int64_t i = last; i < width; ++i) found.extras.push_back(at(i));
+      found.push_back({best.value,
+                       chosen || !as_corners ? Box{at(0), at(1), at(2), at(3)} : Around(at(0), at(1), at(2), at(3)),
+                       best.index});
+      for (int64_t i = last; i < width; ++i) found.back().extras.push_back(at(i));
     }
     return found;
   }
@@ -110,23 +103,17 @@ class Masks : public Boxes {
       : Boxes(parameters), prototypes_(std::move(prototypes)) {}
 
  protected:
-  std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
-                                 const Labels& labels) const override {
+  bool Place(const Candidate& found, const Outputs& outputs, const Frame& frame, Detection* result) const override {
+    Boxes::Place(found, outputs, frame, result);
     const Planes shapes = outputs.PlanesOf(prototypes_, parameters().extras);
-    std::vector<Detection> all = Boxes::Results(found, outputs, frame, labels);
-    std::vector<Detection> results;
-    for (size_t i = 0; i < all.size(); ++i) {
-      std::vector<float> sums(static_cast<size_t>(shapes.area()));
-      for (int64_t c = 0; c < shapes.channels; ++c) {
-        const float coefficient = found.ExtrasOf(i)[c];
-        const float* plane = shapes.values + c * shapes.area();
-        for (size_t j = 0; j < sums.size(); ++j) sums[j] += coefficient * plane[j];
-      }
-      const Size size{static_cast<int>(shapes.rows), static_cast<int>(shapes.columns)};
-      all[i].mask = MaskIn(*all[i].box, OnImage(std::move(sums), size, frame), frame.image);
-      if (all[i].mask) results.push_back(std::move(all[i]));  // one without pixels is none
+    std::vector<float> sums(static_cast<size_t>(shapes.area()));
+    for (int64_t c = 0; c < shapes.channels; ++c) {
+      const float* plane = shapes.values + c * shapes.area();
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += found.extras[c] * plane[i];
     }
-    return results;
+    const Size size{static_cast<int>(shapes.rows), static_cast<int>(shapes.columns)};
+    result->mask = MaskIn(*result->box, OnImage(std::move(sums), size, frame), frame.image);
+    return result->mask.has_value();  // one without pixels is none
   }
 
  private:
@@ -138,17 +125,13 @@ class Points : public Boxes {
   Points(const HeadParameters& parameters, std::pair<int64_t, int64_t> shape) : Boxes(parameters), shape_(shape) {}
 
  protected:
-  std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
-                                 const Labels& labels) const override {
-    std::vector<Detection> results = Boxes::Results(found, outputs, frame, labels);
-    for (size_t i = 0; i < results.size(); ++i) {
-      for (int64_t j = 0; j < shape_.first; ++j) {
-        const float* values = found.ExtrasOf(i) + j * shape_.second;
-        results[i].points.push_back(ClippedTo(frame.ToImage(Point{values[0], values[1]}), frame.image));
-        if (shape_.second > 2) results[i].point_scores.push_back(values[2]);
-      }
+  bool Place(const Candidate& found, const Outputs& outputs, const Frame& frame, Detection* result) const override {
+    for (int64_t i = 0; i < shape_.first; ++i) {
+      const float* values = found.extras.data() + i * shape_.second;
+      result->points.push_back(ClippedTo(frame.ToImage(Point{values[0], values[1]}), frame.image));
+      if (shape_.second > 2) result->point_scores.push_back(values[2]);
     }
-    return results;
+    return Boxes::Place(found, outputs, frame, result);
   }
 
  private:
@@ -165,41 +148,37 @@ class TurnedBoxes : public Boxes {
 
   Candidates Reduced(const Candidates& found) const override {
     if (parameters().form == Form::kChosen) return Boxes::Reduced(found);
-    return found.Chosen(SuppressedTurned(found, suppression()));
+    return Chosen(found, SuppressedTurned(found, suppression()));
   }
 
-  std::vector<Detection> Results(const Candidates& found, const Outputs&, const Frame& frame,
-                                 const Labels& labels) const override {
-    std::vector<Detection> results = Named(found, labels);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const Box& box = found.boxes[i];
-      const Point centre = frame.ToImage(Point{box.x1, box.y1});
-      const float half_width = box.x2 / static_cast<float>(frame.scale_x) / 2;
-      const float half_height = box.y2 / static_cast<float>(frame.scale_y) / 2;
-      const float cosine = std::cos(*found.ExtrasOf(i));
-      const float sine = std::sin(*found.ExtrasOf(i));
-      const Point along{half_width * cosine, half_width * sine};
-      const Point across{half_height * -sine, half_height * cosine};
-      const Point first{centre.x + along.x + across.x, centre.y + along.y + across.y};
-      const Point second{centre.x + along.x - across.x, centre.y + along.y - across.y};
-      const Point third{2 * centre.x - first.x, 2 * centre.y - first.y};
-      const Point fourth{2 * centre.x - second.x, 2 * centre.y - second.y};
-      results[i].corners = std::array<Point, 4>{first, second, third, fourth};
-      results[i].box = Around(*results[i].corners);
-    }
-    return results;
+  bool Place(const Candidate& found, const Outputs&, const Frame& frame, Detection* result) const override {
+    const Point centre = frame.ToImage(Point{found.box.x1, found.box.y1});
+    const float half_width = found.box.x2 / static_cast<float>(frame.scale_x) / 2;
+    const float half_height = found.box.y2 / static_cast<float>(frame.scale_y) / 2;
+    const float cosine = std::cos(found.extras.front());
+    const float sine = std::sin(found.extras.front());
+    const Point along{half_width * cosine, half_width * sine};
+    const Point across{half_height * -sine, half_height * cosine};
+    const Point first{centre.x + along.x + across.x, centre.y + along.y + across.y};
+    const Point second{centre.x + along.x - across.x, centre.y + along.y - across.y};
+    const Point third{2 * centre.x - first.x, 2 * centre.y - first.y};
+    const Point fourth{2 * centre.x - second.x, 2 * centre.y - second.y};
+    result->corners = std::array<Point, 4>{first, second, third, fourth};
+    result->box = Around(*result->corners);
+    return true;
   }
 };
 
+const TensorSpec* FirstOfRank(const std::vector<TensorSpec>& outputs, size_t rank) {
+  const auto found =
+      std::find_if(outputs.begin(), outputs.end(), [&](const TensorSpec& spec) { return spec.shape.size() == rank; });
+  return found == outputs.end() ? nullptr : &*found;
+}
+
 // The task of a network whose file does not say it.
 std::string TaskOf(const std::vector<TensorSpec>& outputs) {
-  bool has_table = false;
-  bool has_prototypes = false;
-  for (const TensorSpec& spec : outputs) {
-    has_table = has_table || spec.shape.size() == 3;
-    has_prototypes = has_prototypes || spec.shape.size() == 4;
-  }
-  return !has_table ? "classify" : has_prototypes ? "segment" : "detect";
+  if (!FirstOfRank(outputs, 3)) return "classify";
+  return FirstOfRank(outputs, 4) ? "segment" : "detect";
 }
 
 // How an output of rank 3 is laid out: told by its shape, and by how many classes the file names.
@@ -214,13 +193,6 @@ Form FormOf(const TensorSpec& table, int64_t extras, const UltralyticsDescriptio
   if (rows == 4 + classes + extras) return Form::kChannels;
   throw NotOfThisKind("its output '" + table.name + "' is " + Shown(table.shape) + ", which does not suit " +
                       std::to_string(classes) + " classes and " + std::to_string(extras) + " values beside them");
-}
-
-const TensorSpec* FirstOfRank(const std::vector<TensorSpec>& outputs, size_t rank) {
-  for (const TensorSpec& spec : outputs) {
-    if (spec.shape.size() == rank) return &spec;
-  }
-  return nullptr;
 }
 
 std::unique_ptr<Decoder> MakeHead(const std::string& task, HeadParameters parameters, const Described& network,

@@ -67,10 +67,10 @@ class Yolo : public BoxDecoder {
         const auto row = static_cast<float>(cell / output.columns);
         const float x = (column + (reach * Sigmoid(values[0]) - back)) * step_x;
         const float y = (row + (reach * Sigmoid(values[area]) - back)) * step_y;
-        found->Add(score,
-                   Around(x, y, Exponential(values[2 * area]) * static_cast<float>(width),
-                          Exponential(values[3 * area]) * static_cast<float>(height)),
-                   best.index);
+        found->push_back({score,
+                          Around(x, y, Exponential(values[2 * area]) * static_cast<float>(width),
+                                 Exponential(values[3 * area]) * static_cast<float>(height)),
+                          best.index});
       }
     }
   }
@@ -117,10 +117,10 @@ class Yolox : public BoxDecoder {
       const float score = values[4] * best.value;
       if (!Reaches(score)) return;
       const auto step = static_cast<float>(strides_[level]);
-      found.Add(score,
-                Around((x + values[0]) * step, (y + values[1]) * step, Exponential(values[2]) * step,
-                       Exponential(values[3]) * step),
-                best.index);
+      found.push_back({score,
+                       Around((x + values[0]) * step, (y + values[1]) * step, Exponential(values[2]) * step,
+                              Exponential(values[3]) * step),
+                       best.index});
     });
     return found;
   }
