@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "camera/piped.h"
-#include "camera/video4linux.h"
 #include "failure.h"
 
 namespace agent {

@@ -39,4 +39,20 @@ class Camera {
 // Failure(kInput) if there is no such camera, it may not be used, or what it is read with is not there.
 std::unique_ptr<Camera> OpenCamera(const std::string& which, const CameraWish& wish);
 
+// A device of Video4Linux. Failure(kInput) also if another program uses it, or it gives no images of a kind that is
+// known here: MJPEG, YUYV, NV12 and YU12.
+std::unique_ptr<Camera> OpenVideo4Linux(const std::string& device, const CameraWish& wish);
+// The first device that gives such images by itself; empty if there is none. What only gives what a sensor's raw
+// pixels were made into by others, as beside a Raspberry Pi's camera, does not count.
+std::string FindVideo4Linux();
+
+// One of the Raspberry Pi's own, by its number. Failure(kInput) if rpicam-vid (libcamera-vid, before 2024) is not
+// there, or cannot give images of this size without padding their rows.
+std::unique_ptr<Camera> OpenRaspberryCamera(int number, const CameraWish& wish);
+// Whether there is what OpenRaspberryCamera needs.
+bool HasRaspberryCamera();
+
+// A stream. Failure(kInput) if ffmpeg is not there.
+std::unique_ptr<Camera> OpenStream(const std::string& address);
+
 }  // namespace agent

@@ -1,5 +1,4 @@
-#include "camera/piped.h"
-
+// Cameras that another program reads: `rpicam-vid` that of a Raspberry Pi, `ffmpeg` a stream from the network.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "camera/camera.h"
 #include "camera/child.h"
 #include "failure.h"
 #include "interruption.h"
@@ -204,28 +204,15 @@ std::unique_ptr<Camera> OpenStream(const std::string& address) {
     throw Failure(Code::kInput, "there is no ffmpeg, which reads streams from the network", "sudo apt install ffmpeg");
   }
   // Images of odd sides have no whole colour differences; one row or column less does.
-  const std::vector<std::string> command{program,
-                                         "-nostdin",
-                                         "-hide_banner",
-                                         "-loglevel",
-                                         "error",
-                                         "-fflags",
-                                         "nobuffer",
-                                         "-protocol_whitelist",
-                                         "rtsp,rtp,udp,tcp,tls,http,https,crypto,httpproxy",
-                                         "-i",
-                                         address,
-                                         "-an",
-                                         "-vf",
-                                         "crop=trunc(iw/2)*2:trunc(ih/2)*2",
-                                         "-pix_fmt",
-                                         "yuv420p",
-                                         "-f",
-                                         "yuv4mpegpipe",
-                                         "-strict",
-                                         "-1",
-                                         "pipe:1"};
-  return std::make_unique<PipedCamera>(address, command, Format{});
+  const char* protocols = "rtsp,rtp,udp,tcp,tls,http,https,crypto,httpproxy";
+  const char* even = "crop=trunc(iw/2)*2:trunc(ih/2)*2";
+  return std::make_unique<PipedCamera>(
+      address,
+      std::vector<std::string>{
+          program,   "-nostdin",     "-hide_banner", "-loglevel", "error", "-fflags", "nobuffer", "-protocol_whitelist",
+          protocols, "-i",           address,        "-an",       "-vf",   even,      "-pix_fmt", "yuv420p",
+          "-f",      "yuv4mpegpipe", "-strict",      "-1",        "pipe:1"},
+      Format{});
 }
 
 }  // namespace agent

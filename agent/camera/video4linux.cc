@@ -1,5 +1,4 @@
-#include "camera/video4linux.h"
-
+// Cameras of Video4Linux: webcams, and other devices that the kernel lists as /dev/videoN.
 #include <fcntl.h>
 #include <linux/videodev2.h>
 #include <poll.h>
@@ -12,6 +11,7 @@
 #include <chrono>
 #include <vector>
 
+#include "camera/camera.h"
 #include "failure.h"
 #include "files.h"
 #include "images/jpeg.h"
@@ -34,12 +34,12 @@ struct Kind {
   bool jpeg;
   PixelFormat format;
 };
-constexpr Kind kYuyv = {V4L2_PIX_FMT_YUYV, false, PixelFormat::kYuyv};
-constexpr Kind kNv12 = {V4L2_PIX_FMT_NV12, false, PixelFormat::kNv12};
-constexpr Kind kYu12 = {V4L2_PIX_FMT_YUV420, false, PixelFormat::kI420};
-constexpr Kind kMjpeg = {V4L2_PIX_FMT_MJPEG, true, PixelFormat::kI420};
-constexpr Kind kPlainFirst[] = {kYuyv, kNv12, kYu12, kMjpeg};
-constexpr Kind kJpegFirst[] = {kMjpeg, kYuyv, kNv12, kYu12};
+constexpr Kind kKinds[] = {
+    {V4L2_PIX_FMT_YUYV, false, PixelFormat::kYuyv},
+    {V4L2_PIX_FMT_NV12, false, PixelFormat::kNv12},
+    {V4L2_PIX_FMT_YUV420, false, PixelFormat::kI420},
+    {V4L2_PIX_FMT_MJPEG, true, PixelFormat::kI420},
+};
 // Above so many pixels USB carries few plain images a second.
 constexpr int kMostPlain = 640 * 480;
 
@@ -65,10 +65,12 @@ std::vector<uint32_t> Kinds(int device) {
 // The kind that is asked for: of those that the device gives, the one that suits the wish best; null for none.
 const Kind* Choose(const std::vector<uint32_t>& codes, const CameraWish& wish) {
   const bool jpeg = wish.jpeg || wish.width * wish.height > kMostPlain;
-  for (const Kind& kind : jpeg ? kJpegFirst : kPlainFirst) {
-    if (std::find(codes.begin(), codes.end(), kind.code) != codes.end()) return &kind;
+  const Kind* chosen = nullptr;
+  for (const Kind& kind : kKinds) {
+    const bool given = std::find(codes.begin(), codes.end(), kind.code) != codes.end();
+    if (given && (chosen == nullptr || (kind.jpeg && jpeg))) chosen = &kind;
   }
-  return nullptr;
+  return chosen;
 }
 
 // What a device can do, of this one of several that a driver may have.
@@ -83,20 +85,9 @@ bool Captures(uint32_t capabilities) {
 }
 
 // Memory of the driver's, in which it leaves images.
-class Buffer {
- public:
-  Buffer(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {}
-  Buffer(Buffer&& other) noexcept : memory_(std::exchange(other.memory_, MAP_FAILED)), bytes_(other.bytes_) {}
-  Buffer& operator=(Buffer&&) = delete;
-  ~Buffer() {
-    if (memory_ != MAP_FAILED) munmap(memory_, bytes_);
-  }
-  const uint8_t* data() const { return static_cast<const uint8_t*>(memory_); }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void* memory_;
-  size_t bytes_;
+struct Buffer {
+  std::shared_ptr<void> memory;
+  size_t bytes;
 };
 
 class Video4Linux : public Camera {
@@ -137,11 +128,11 @@ class Video4Linux : public Camera {
       const std::optional<v4l2_buffer> taken = Newest();
       if (!taken) return std::nullopt;
       const Buffer& buffer = buffers_[taken->index];
-      const size_t used = std::min<size_t>(taken->bytesused, buffer.bytes());
+      const size_t used = std::min<size_t>(taken->bytesused, buffer.bytes);
       std::optional<Picture> picture;
       if ((taken->flags & V4L2_BUF_FLAG_ERROR) == 0) {
         try {
-          picture = PictureOf(buffer.data(), used);
+          picture = PictureOf(static_cast<const uint8_t*>(buffer.memory.get()), used);
         } catch (const Failure& failure) {
           reason = failure.what();
         }
@@ -215,7 +206,8 @@ class Video4Linux : public Camera {
       void* memory = mmap(nullptr, buffer.length, PROT_READ | PROT_WRITE, MAP_SHARED, device_.get(),
                           static_cast<off_t>(buffer.m.offset));
       if (memory == MAP_FAILED) throw Refused();
-      buffers_.emplace_back(memory, buffer.length);
+      const auto unmap = [bytes = buffer.length](void* mapped) { munmap(mapped, bytes); };
+      buffers_.push_back({std::shared_ptr<void>(memory, unmap), buffer.length});
     }
     if (buffers_.empty()) throw Failure(Code::kInput, "the camera " + name_ + " has no memory for images");
   }

@@ -28,20 +28,7 @@ void* OwnInput(Model& model) {
 
 }  // namespace
 
-struct Detector::Parts {
-  std::optional<CameraFormat> camera;
-  std::optional<PixelFormat> pixels;  // of the camera
-  TensorSpec input;
-  std::vector<TensorSpec> outputs;
-  ImageInput colours;
-  Size size;
-  Fit fit;
-  std::unique_ptr<Decoder> decoder;
-  Labels labels;
-  std::vector<std::string> names;  // what the decoder calls the outputs
-};
-
-Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::make_unique<Parts>()) {
+Detector::Detector(const Manifest& manifest, const Entry& entry) {
   if (!manifest.usage) {
     throw Failure(Code::kInput, "the package does not say how images become its input, and its outputs results",
                   "build it with --demo NAME");
@@ -60,32 +47,28 @@ Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::m
   TensorSpec seen = entry.inputs.front();
   if (usage.camera) {
     const CameraFormat& camera = *usage.camera;
-    parts_->pixels = PixelFormatOf(camera.pixels);
-    if (!parts_->pixels) throw Failure(Code::kInput, "frames of '" + camera.pixels + "' are not known here");
+    pixels_ = PixelFormatOf(camera.pixels);
+    if (!pixels_) throw Failure(Code::kInput, "frames of '" + camera.pixels + "' are not known here");
     const size_t bytes =
-        FrameBytes({nullptr, static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *parts_->pixels});
+        FrameBytes({nullptr, static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *pixels_});
     if (std::string(seen.type.name) != "uint8" || seen.bytes != bytes) {
       throw Failure(Code::kInput, "the network's input is not a frame of the camera that the package names");
     }
-    parts_->camera = camera;
+    camera_ = camera;
     seen.shape = usage.input.shape;
     for (const int64_t size : seen.shape) {
       if (size > kLongestSide) throw Failure(Code::kInput, "the package's frames become an impossible image");
     }
   }
-  parts_->input = entry.inputs.front();
-  parts_->outputs = entry.outputs;
-  parts_->colours = usage.input;
-  parts_->size = InputSize(usage.input, seen);
-  parts_->fit = *fit;
-  parts_->decoder = std::move(fitted.decoder);
-  parts_->labels = usage.labels.empty() ? std::move(fitted.labels) : usage.labels;
-  parts_->names = Called(entry.outputs, fitted.has_own_names ? Labels() : usage.outputs);
+  input_ = entry.inputs.front();
+  outputs_ = entry.outputs;
+  colours_ = usage.input;
+  size_ = InputSize(usage.input, seen);
+  fit_ = *fit;
+  decoder_ = std::move(fitted.decoder);
+  labels_ = usage.labels.empty() ? std::move(fitted.labels) : usage.labels;
+  names_ = Called(entry.outputs, fitted.has_own_names ? Labels() : usage.outputs);
 }
-
-Detector::~Detector() = default;
-Detector::Detector(Detector&&) noexcept = default;
-Detector& Detector::operator=(Detector&&) noexcept = default;
 
 std::vector<Detection> Detector::Detect(const CameraFrame& frame, Model& model) const {
   const Frame placed = Prepare(frame, model);
@@ -97,19 +80,19 @@ Frame Detector::Prepare(const CameraFrame& frame, Model& model) const { return P
 
 std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) const {
   std::vector<const void*> outputs;
-  for (size_t i = 0; i < parts_->outputs.size(); ++i) outputs.push_back(model.Output(i));
+  for (size_t i = 0; i < outputs_.size(); ++i) outputs.push_back(model.Output(i));
   return Decode(outputs, frame);
 }
 
 Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
-  if (!parts_->camera) {
+  if (!camera_) {
     const Image image = FromFrame(frame);
-    const Placed placed = Place(image, parts_->size, parts_->fit);  // may borrow its pixels
-    WriteTensor(placed.pixels, parts_->colours, parts_->input, input);
+    const Placed placed = Place(image, size_, fit_);  // may borrow its pixels
+    WriteTensor(placed.pixels, colours_, input_, input);
     return placed.frame;
   }
-  const CameraFormat& camera = *parts_->camera;
-  if (frame.width != camera.width || frame.height != camera.height || frame.format != *parts_->pixels) {
+  const CameraFormat& camera = *camera_;
+  if (frame.width != camera.width || frame.height != camera.height || frame.format != *pixels_) {
     throw Failure(Code::kInput,
                   "a frame of " + std::to_string(frame.width) + " x " + std::to_string(frame.height) +
                       " pixels, or in another format",
@@ -117,17 +100,17 @@ Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
                       std::to_string(camera.height) + ": its network begins with what becomes of such");
   }
   CopyFrame(frame, input);
-  return Framed({frame.height, frame.width}, parts_->size, parts_->fit);
+  return Framed({frame.height, frame.width}, size_, fit_);
 }
 
 std::vector<Detection> Detector::Decode(const std::vector<const void*>& outputs, const Frame& frame) const {
   std::vector<Outputs::Output> all;
-  for (size_t i = 0; i < parts_->outputs.size(); ++i) {
-    const TensorSpec& spec = parts_->outputs[i];
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const TensorSpec& spec = outputs_[i];
     const bool whole = !spec.steps && std::string(spec.type.name).find("int") != std::string::npos;
-    all.push_back({parts_->names[i], spec.shape, RealNumbers(spec, outputs[i]), whole});
+    all.push_back({names_[i], spec.shape, RealNumbers(spec, outputs[i]), whole});
   }
-  return parts_->decoder->Decode(Outputs(std::move(all)), frame, parts_->labels);
+  return decoder_->Decode(Outputs(std::move(all)), frame, labels_);
 }
 
 }  // namespace agent

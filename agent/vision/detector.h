@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "manifest.h"
@@ -13,14 +15,13 @@
 
 namespace agent {
 
+class Decoder;
+
 class Detector {
  public:
   // Of one of the manifest's entries. Failure(kInput) if the package does not say how it is used, or in words that are
   // not known here, or the network does not take and give what that needs. The package itself can be run nevertheless.
   Detector(const Manifest& manifest, const Entry& entry);
-  ~Detector();
-  Detector(Detector&&) noexcept;
-  Detector& operator=(Detector&&) noexcept;
 
   // Packages that were built for a camera take frames of its size and format, and refuse others with Failure(kInput);
   // other packages take all.
@@ -37,8 +38,16 @@ class Detector {
   std::vector<Detection> Decode(const std::vector<const void*>& outputs, const Frame& frame) const;
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  std::optional<CameraFormat> camera_;
+  std::optional<PixelFormat> pixels_;  // of the camera
+  TensorSpec input_;
+  std::vector<TensorSpec> outputs_;
+  ImageInput colours_;
+  Size size_;
+  Fit fit_;
+  std::shared_ptr<const Decoder> decoder_;
+  std::vector<std::string> labels_;
+  std::vector<std::string> names_;  // what the decoder calls the outputs
 };
 
 }  // namespace agent

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "failure.h"
@@ -31,20 +32,20 @@ void WritePixel(int y, int u, int v, uint8_t* pixel) {
   pixel[2] = Level(brightness + kHalf + kRedOfV * v);
 }
 
+// What is known of each format, in the order of PixelFormat.
+struct Known {
+  const char* name;
+  size_t bytes;  // of a pixel, or of one in the first plane
+  bool has_planes;
+};
+constexpr Known kKnown[] = {{"bgr", 3, false},   {"rgb", 3, false}, {"gray", 1, false},
+                            {"yuv420", 1, true}, {"nv12", 1, true}, {"yuyv", 2, false}};
+
 size_t BytesOfRow(int width, PixelFormat format) {
-  const auto pixels = static_cast<size_t>(width);
-  switch (format) {
-    case PixelFormat::kBgr:
-    case PixelFormat::kRgb:
-      return 3 * pixels;
-    case PixelFormat::kYuyv:
-      return 2 * pixels;
-    default:
-      return pixels;
-  }
+  return static_cast<size_t>(width) * kKnown[static_cast<size_t>(format)].bytes;
 }
 
-bool HasPlanes(PixelFormat format) { return format == PixelFormat::kI420 || format == PixelFormat::kNv12; }
+bool HasPlanes(PixelFormat format) { return kKnown[static_cast<size_t>(format)].has_planes; }
 
 size_t StrideOf(const CameraFrame& frame) {
   return frame.stride == 0 ? BytesOfRow(frame.width, frame.format) : frame.stride;
@@ -58,25 +59,19 @@ uint8_t* CopyRows(const uint8_t* rows, size_t count, size_t bytes, size_t stride
 }  // namespace
 
 std::optional<PixelFormat> PixelFormatOf(const std::string& name) {
-  if (name == "bgr") return PixelFormat::kBgr;
-  if (name == "rgb") return PixelFormat::kRgb;
-  if (name == "gray") return PixelFormat::kGrey;
-  if (name == "yuv420") return PixelFormat::kI420;
-  if (name == "nv12") return PixelFormat::kNv12;
-  if (name == "yuyv") return PixelFormat::kYuyv;
-  return std::nullopt;
+  const auto found =
+      std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& each) { return each.name == name; });
+  if (found == std::end(kKnown)) return std::nullopt;
+  return static_cast<PixelFormat>(found - std::begin(kKnown));
 }
 
 size_t FrameBytes(const CameraFrame& frame) {
   const auto [pixels, height, width, stated, format] = frame;
-  const std::string what = "a frame of " + std::to_string(width) + " x " + std::to_string(height) + " pixels";
-  if (height < 1 || width < 1 || static_cast<int64_t>(height) * width > kMaximumPixels) {
-    throw Failure(Code::kInput, what,
-                  "both sides are above zero, and there are at most " + std::to_string(kMaximumPixels) + " pixels");
-  }
+  RequireSize(height, width, "a frame");
   const bool halves_width = HasPlanes(format) || format == PixelFormat::kYuyv;
   if ((halves_width && width % 2 != 0) || (HasPlanes(format) && height % 2 != 0)) {
-    throw Failure(Code::kInput, what, "in this format two pixels share their colour: sides are even");
+    throw Failure(Code::kInput, "a frame of " + std::to_string(width) + " x " + std::to_string(height) + " pixels",
+                  "in this format two pixels share their colour: sides are even");
   }
   const size_t least = BytesOfRow(width, format);
   const size_t stride = StrideOf(frame);

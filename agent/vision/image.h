@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace agent {
@@ -10,10 +11,13 @@ namespace agent {
 // More pixels than this are no image (edgedeploy/vision/__init__.py).
 inline constexpr int64_t kMaximumPixels = int64_t{1} << 27;
 
+// Failure(kInput) about `what` if a side is not positive, or there are too many pixels.
+void RequireSize(int64_t height, int64_t width, const std::string& what);
+
 // Pixels of its own, or borrowed ones of the caller's, which stay where they are as long as the image is used.
 class Image {
  public:
-  // Black. Failure(kInput) if a side is not positive, or there are too many pixels.
+  // Black. Failure(kInput) as of RequireSize.
   Image(int height, int width);
   // Borrowed; `stride` bytes lie between the beginnings of two rows. Failure(kInput) as above, or if rows overlap.
   Image(const uint8_t* pixels, int height, int width, size_t stride);

@@ -32,46 +32,9 @@ Image Resized(const Image& image, Size size, Fit fit) {
   }
 }
 
-// The values of all levels of each channel, in the input's type.
-template <typename Element, typename Convert>
-std::vector<Element> LevelTable(const ImageInput& input, const Convert& convert) {
-  std::vector<Element> table;
-  for (size_t channel = 0; channel < input.mean.size(); ++channel) {
-    const float mean = static_cast<float>(input.mean[channel]);
-    const float scale = static_cast<float>(input.scale[channel]);
-    for (int level = 0; level < kLevels; ++level) {
-      table.push_back(convert((static_cast<float>(level) - mean) * scale));
-    }
-  }
-  return table;
-}
-
 // OpenCV's weights of blue, green and red.
 uint8_t Grey(const uint8_t* pixel) {
   return static_cast<uint8_t>((pixel[0] * 3735 + pixel[1] * 19235 + pixel[2] * 9798 + (1 << 14)) >> 15);
-}
-
-template <typename Element>
-void Write(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, const std::vector<Element>& table,
-           void* memory) {
-  const size_t channels = input.mean.size();
-  const bool planes = input.layout == "NCHW";
-  const Size size = InputSize(input, tensor);
-  if (size != Size{pixels.height(), pixels.width()}) std::memset(memory, 0, tensor.bytes);
-  const size_t area = static_cast<size_t>(size.height) * size.width;
-  for (size_t channel = 0; channel < channels; ++channel) {
-    const Element* values = table.data() + channel * kLevels;
-    const size_t source = input.colour == "RGB" ? kPixel - 1 - channel : channel;
-    Element* const begin = static_cast<Element*>(memory) + (planes ? channel * area : channel);
-    const size_t step = planes ? 1 : channels;
-    for (int y = 0; y < pixels.height(); ++y) {
-      const uint8_t* row = pixels.Row(y);
-      Element* out = begin + static_cast<size_t>(y) * size.width * step;
-      for (int x = 0; x < pixels.width(); ++x, row += kPixel, out += step) {
-        *out = values[channels == 1 ? Grey(row) : row[source]];
-      }
-    }
-  }
 }
 
 // A value in the input's type; integers are rounded, and limited to their range.
@@ -87,6 +50,33 @@ Element ElementOf(float value, const std::optional<Steps>& steps) {
     const auto least = static_cast<double>(std::numeric_limits<Element>::min());
     const auto most = static_cast<double>(std::numeric_limits<Element>::max());
     return static_cast<Element>(std::min(std::max(double{value}, least), most));
+  }
+}
+
+template <typename Element>
+void Write(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
+  const size_t channels = input.mean.size();
+  const bool planes = input.layout == "NCHW";
+  const Size size = InputSize(input, tensor);
+  if (size != Size{pixels.height(), pixels.width()}) std::memset(memory, 0, tensor.bytes);
+  const size_t area = static_cast<size_t>(size.height) * size.width;
+  for (size_t channel = 0; channel < channels; ++channel) {
+    const float mean = static_cast<float>(input.mean[channel]);
+    const float scale = static_cast<float>(input.scale[channel]);
+    Element values[kLevels];
+    for (int level = 0; level < kLevels; ++level) {
+      values[level] = ElementOf<Element>((static_cast<float>(level) - mean) * scale, tensor.steps);
+    }
+    const size_t source = input.colour == "RGB" ? kPixel - 1 - channel : channel;
+    Element* const begin = static_cast<Element*>(memory) + (planes ? channel * area : channel);
+    const size_t step = planes ? 1 : channels;
+    for (int y = 0; y < pixels.height(); ++y) {
+      const uint8_t* row = pixels.Row(y);
+      Element* out = begin + static_cast<size_t>(y) * size.width * step;
+      for (int x = 0; x < pixels.width(); ++x, row += kPixel, out += step) {
+        *out = values[channels == 1 ? Grey(row) : row[source]];
+      }
+    }
   }
 }
 
@@ -133,11 +123,7 @@ void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec&
   if (type == "int64" || type == "uint32" || type == "uint64" || type == "bool") {
     throw Failure(Code::kInput, "no image becomes an input of " + type);
   }
-  WithElement(tensor.type, [&](auto zero) {
-    using Element = decltype(zero);
-    const auto convert = [&](float value) { return ElementOf<Element>(value, tensor.steps); };
-    Write(pixels, input, tensor, LevelTable<Element>(input, convert), memory);
-  });
+  WithElement(tensor.type, [&](auto zero) { Write<decltype(zero)>(pixels, input, tensor, memory); });
 }
 
 }  // namespace agent
