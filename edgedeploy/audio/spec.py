@@ -1,4 +1,4 @@
-"""A demo on sounds as `demos/audio/*.yaml` states it."""
+"""A demo on sounds as `demos/audio/*.yaml` states it; `docs/data-files.md` describes the fields."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ Seconds = Annotated[float, Field(ge=0, le=60)]
 
 
 class Detecting(Record):
-    """When scores are a detection. With 0.35, 0.25 s, 0.1 s and 0.03 s these are Silero VAD's `get_speech_timestamps`.
-
-    Attributes:
-        threshold: the lowest score that begins a detection.
-        release: scores below it end a detection; `threshold` by default.
-        shortest_s: detections must be longer than this.
-        gap_s: how long scores must stay below `release`.
-        margin_s: added before the beginning and after the end.
-    """
+    """When scores are a detection; with 0.35, 0.25 s, 0.1 s and 0.03 s as in Silero VAD's `get_speech_timestamps`."""
 
     label: str
     threshold: Fraction = 0.5
@@ -52,15 +44,6 @@ class SoundStage(Record):
 
     The rows of the first network are samples. Rows of a network are its output along the last axis: 8 x 32 values are
     8 rows of 32.
-
-    Attributes:
-        model: a name of the zoo.
-        window: rows in the network's input.
-        before: fills the window at the beginning: a value, or the rows that silence gives.
-        samples_per_row: of the first network: rows computed from samples before the beginning are left out; 0 keeps
-            them.
-        scale, offset: applied to the network's values: value * scale + offset.
-        states: outputs that are inputs of the next inference, zeros at first: by input, the output.
     """
 
     model: str
@@ -73,17 +56,7 @@ class SoundStage(Record):
 
 
 class SoundDemo(Record):
-    """One demo: a cascade of networks that gives a score for each frame of a sound, and what scores mean.
-
-    Attributes:
-        sound: the default WAV file; a bundled one is next to the demo's file.
-        rate: samples per second.
-        frame: samples from one score to the next.
-        full_scale: the first network's value for the largest 16-bit sample, 32768.
-        silence_s: silence before and after a file, which fills the windows.
-        warm_up: how many scores at the beginning count as 0.
-        stages: the networks; the last one gives one value, the score.
-    """
+    """One demo: a cascade of networks that gives a score for each frame of a sound, and what scores mean."""
 
     description: str
     sound: ZooFile

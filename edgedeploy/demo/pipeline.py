@@ -51,10 +51,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Network:
-    """One network of a demo, ready to run.
+    """One network of a demo, ready to run; `model` is how the user named it, or the demo's own.
 
     Attributes:
-        model: the network as the user named it, or the demo's own.
         model_input: how an image becomes its input; the size is the runner's.
         output_names: the decoder's names of its outputs; see `called`.
         length: the used part of its input's width, for a network with an input for it.
@@ -82,9 +81,7 @@ class Network:
 class SizedNetwork:
     """One network of a demo that is built for several sizes of its input, chosen by its fit.
 
-    Attributes:
-        size: the default height and width.
-        of_size: the network for a height and a width, which is built and opened on first use.
+    `of_size` builds and opens the network for a height and a width on first use; `size` are the default ones.
     """
 
     stage: Stage
@@ -273,27 +270,26 @@ def _followed(
         each_with = zip(images, outcomes, network.suiting(images), strict=True)
         return [_infer_turned(image, outcome, suited, crop, repeat, tracker) for image, outcome, suited in each_with]
     views = [
-        [crop.view(image, found) for found in outcome.detections]
+        [(crop.view(image, found), found) for found in outcome.detections]
         for image, outcome in zip(images, outcomes, strict=True)
     ]
-    parts = [view.pixels for of_image in views for view in of_image]
+    parts = [view.pixels for of_image in views for view, _ in of_image]
     seen = [infer(part, suited, repeat=repeat) for part, suited in zip(parts, network.suiting(parts), strict=True)]
     rest = iter(_followed(parts, seen, following, repeat))
-    moved = [
-        tuple(_moved(next(rest), view, found) for view, found in zip(of_image, outcome.detections, strict=True))
+    return [
+        replace(outcome, then=tuple(_moved(next(rest), *each) for each in of_image))
         for outcome, of_image in zip(outcomes, views, strict=True)
     ]
-    return [replace(outcome, then=then) for outcome, then in zip(outcomes, moved, strict=True)]
 
 
 def _infer_turned(
     image: np.ndarray, outcome: Outcome, network: Network, crop: RotatedCrop, repeat: int, tracker: Tracker | None
 ) -> Outcome:
     """The outcome with a network's outcome for each rectangle around a detection or a tracked result."""
-    sightings = [Sighting(found, crop.rectangle(found)) for found in outcome.detections]
+    best = outcome.detections[: tracker.track.most if tracker else None]
+    sightings = [Sighting(found, rectangle) for found in best if (rectangle := crop.rectangle(found))]
     if tracker is not None:
         sightings = tracker.joined(sightings)
-    sightings = [each for each in sightings if each.rectangle]
     then = tuple(infer(image, network, repeat=repeat, rectangle=each.rectangle) for each in sightings)
     if tracker is not None:
         tracker.update([(each, seen.detections) for each, seen in zip(sightings, then, strict=True)])

@@ -1,4 +1,4 @@
-"""A demo as `demos/*.yaml` states it."""
+"""A demo as `demos/*.yaml` states it; `docs/data-files.md` describes the fields."""
 
 from __future__ import annotations
 
@@ -79,13 +79,7 @@ _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 class Stage(Record):
     """One network of a demo.
 
-    Attributes:
-        model: the network, a name of the zoo, whose entry states how an image becomes its input.
-        fit: how an image is resized to the network's input, see `edgedeploy.vision.preprocess.place`; or a record for
-            networks built for several sizes. The network's metadata overrides it.
-        log: the format of the log, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
-            the results are neither printed nor drawn, only passed to the next network.
-        then: the next network, which takes crops around the results of this one.
+    The network's metadata overrides `fit`. Without a `log` results are neither printed nor drawn, only passed on.
     """
 
     model: str
@@ -118,12 +112,7 @@ class Stage(Record):
 
 
 class NextStage(Stage):
-    """A network that takes a crop around each result of the one before it.
-
-    Attributes:
-        crop: how crops are cut out of the image of the network before it.
-        track: how results are tracked from image to image of a video; None for no tracking.
-    """
+    """A network that takes a crop around each result of the one before it."""
 
     crop: AnyCrop = Crop()
     track: Track | None = None
@@ -143,13 +132,7 @@ class NextStage(Stage):
 
 
 class Demo(Stage):
-    """One demo.
-
-    Attributes:
-        default: whether `edgedeploy build` builds its networks by default.
-        image: the default image; a bundled one is next to the file of the demo or of its network.
-        page: how the whole image is prepared; None for no preparation.
-    """
+    """One demo."""
 
     description: str
     default: bool = False

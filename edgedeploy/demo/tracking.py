@@ -16,13 +16,7 @@ from edgedeploy.vision.results import Detection
 
 
 class Track(Record):
-    """How results are tracked from image to image of a video, like in MediaPipe's graphs.
-
-    Attributes:
-        crop: how the points in one image become the rectangle in the next.
-        most: the most tracked results: the detector runs only if the image before had fewer.
-        iou_threshold: detections that overlap a tracked rectangle by more are left out.
-    """
+    """How results are tracked from image to image of a video, like in MediaPipe's graphs."""
 
     crop: RotatedCrop
     most: Annotated[int, Field(gt=0, le=1000)] = 1
@@ -37,10 +31,10 @@ class Track(Record):
 
 @dataclass(frozen=True)
 class Sighting:
-    """A detection, or a result of the image before, and the next network's rectangle; None if that is empty."""
+    """A detection, or a result of the image before, and the next network's rectangle."""
 
     found: Detection
-    rectangle: Rectangle | None
+    rectangle: Rectangle
 
 
 @dataclass
@@ -56,13 +50,11 @@ class Tracker:
         return len(self.followed) < self.track.most
 
     def joined(self, found: Sequence[Sighting]) -> list[Sighting]:
-        """The best detections, at most `most`, and the tracked results; of two that overlap, the later one stays."""
+        """Detections and the tracked results; of two that overlap, the later one stays."""
         joined: list[Sighting] = []
-        for new in [*found[: self.track.most], *self.followed]:
-            if new.rectangle is None:
-                continue
-            joined = [old for old in joined if not self._same(old, new)]
-            joined.append(new)
+        for new in [*found, *self.followed]:
+            apart = [old for old in joined if overlap(old.rectangle, new.rectangle) <= self.track.iou_threshold]
+            joined = [*apart, new]
         return joined
 
     def update(self, seen: Sequence[tuple[Sighting, Sequence[Detection]]]) -> None:
@@ -71,13 +63,8 @@ class Tracker:
             Sighting(_handed_on(sighting.found, detection), rectangle)
             for sighting, detections in seen
             for detection in detections[:1]
-            if (rectangle := self.track.crop.rectangle(detection)) is not None
+            if (rectangle := self.track.crop.rectangle(detection))
         ]
-
-    def _same(self, one: Sighting, other: Sighting) -> bool:
-        assert one.rectangle is not None
-        assert other.rectangle is not None
-        return overlap(one.rectangle, other.rectangle) > self.track.iou_threshold
 
 
 def _handed_on(found: Detection, seen: Detection) -> Detection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 
 from typing_extensions import Self
@@ -36,13 +37,9 @@ _OTHER_CLASSES = (
 
 @dataclass(frozen=True)
 class Look:
-    """How a demo prepares images for one network, and decodes its outputs.
+    """How a demo prepares images for one network, and decodes its outputs, which the decoder calls `outputs`.
 
-    Attributes:
-        model: the network as the user named it, or the demo's own.
-        labels: the names of its classes; if empty, those in its metadata.
-        outputs: the decoder's names of its outputs.
-        camera: whose frames it takes; None if it takes preprocessed images.
+    `model` is how the user named it, or the demo's own. Without `labels` its classes have the names in its metadata.
     """
 
     stage: Stage
@@ -73,13 +70,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Part(Look):
-    """One network of a demo before it is built.
-
-    Attributes:
-        entry: the entry of the zoo that states how images become its input.
-        entry_name: its name or file.
-        from_file: whether the user named a file.
-    """
+    """One network of a demo before it is built; its entry in the zoo states how images become its input."""
 
     entry: ZooModel
     entry_name: str
@@ -109,7 +100,7 @@ class Part(Look):
         """As `Look.fitted`; without labels if a file's network has another number of classes."""
         part = super().fitted(network)
         if self.from_file and part.labels and isinstance(part.stage.decoder, Classification):
-            classes = part.stage.decoder.classes_of(network.results)
+            classes = prod(network.results[0].shape)
             if classes != len(part.labels):
                 _LOG.warning(_OTHER_CLASSES, self.model, classes, len(part.labels))
                 return replace(part, labels=[])
@@ -146,13 +137,10 @@ def stated_entry(file: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Use:
-    """The network of a demo from which a package is built.
+    """The network of a demo from which a package is built, by its number in the demo, from 1.
 
-    Attributes:
-        demo: the demo's name.
-        number: the number of the network in the demo, from 1.
-        asked: whether the user named the demo; otherwise a network may turn out not to suit it.
-        camera: whose frames the package takes; None for images of any size.
+    If the user has not `asked` for the demo, a network may turn out not to suit it. The package takes frames of the
+    camera; None for images of any size.
     """
 
     part: Part

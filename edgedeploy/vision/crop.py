@@ -1,4 +1,4 @@
-"""Crops: the part of an image that the next network sees, upright or at any angle."""
+"""Crops: the part of an image that the next network sees; `docs/data-files.md` describes their fields."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _Shift = Annotated[float, Field(ge=-4, le=4)]
 
 @dataclass(frozen=True)
 class TurnedFrame(Frame):
-    """How the part of an image between four corners lies in a network's input.
-
-    Attributes:
-        corners: 4 x 2, x and y in pixels of the image, clockwise from the top left of the network's input.
-    """
+    """How the part of an image between four corners, clockwise from the top left of a network's input, lies there."""
 
     corners: tuple[tuple[float, float], ...] = ()
 
@@ -50,12 +46,6 @@ class Rectangle:
         half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * np.array(self.size) / 2
         return half @ _turn(self.rotation).T + np.array(self.centre)
 
-    @property
-    def upright_box(self) -> Box:
-        """x1, y1, x2, y2 of the rectangle without its rotation."""
-        (x, y), (width, height) = self.centre, self.size
-        return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
         """The rectangle as an upright image of `size` (height, width), and its frame; the border is repeated."""
         corners = self.corners
@@ -67,9 +57,7 @@ class Rectangle:
 class Upright(Record):
     """The direction from one place to another, each the mean of some of a result's points.
 
-    Attributes:
-        start, end: the points' indices; repeated ones count twice.
-        degrees: the angle of the direction in an upright crop, from the x axis, counterclockwise.
+    The angle `degrees` of the direction in an upright crop is from the x axis, counterclockwise.
     """
 
     start: Indices
@@ -88,15 +76,6 @@ class RotatedCrop(Record):
 
     As in MediaPipe's calculators (github.com/google-ai-edge/mediapipe): DetectionsToRects, AlignmentPointsRects,
     HandLandmarksToRect and RectTransformation; the image is cropped like ImageToTensor.
-
-    Attributes:
-        around: the rectangle encloses the result's `box`; its `points`, upright in the image; its points, `turned` by
-            `upright`; or a `circle` around the start of `upright`, through its end.
-        of: the points that `points` and `turned` enclose; all by default.
-        upright: the direction that becomes upright; without it the rectangle is upright in the image.
-        scale: both sides are multiplied by it, after the rest.
-        shift: how far the centre moves along the rectangle's own axes, in fractions of its width and height.
-        square: whether both sides become as long as the longer one.
     """
 
     kind: Literal["rotated"]
@@ -153,9 +132,10 @@ class RotatedCrop(Record):
 
 def overlap(first: Rectangle, second: Rectangle) -> float:
     """Intersection over union of two rectangles, as if both were upright, like in MediaPipe's Association."""
-    one, other = np.reshape(first.upright_box, (2, 2)), np.reshape(second.upright_box, (2, 2))
-    sides = np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
-    intersection = float(np.prod(sides))
+    low, high = (
+        [np.array(each.centre) + side * np.array(each.size) / 2 for each in (first, second)] for side in (-1, 1)
+    )
+    intersection = float(np.prod(np.maximum(np.minimum(*high) - np.maximum(*low), 0)))
     return intersection / (float(np.prod(first.size)) + float(np.prod(second.size)) - intersection)
 
 
@@ -176,10 +156,6 @@ class Crop(Record):
 
     The defaults are those of PFLD's example, camera.py of github.com/polarisZhao/PFLD-pytorch: a square of 1.1 times
     the longer side.
-
-    Attributes:
-        margin: growth of the sides, as a fraction of them.
-        square: whether both sides become as long as the longer one, so that faces are not stretched.
     """
 
     kind: Literal["box"] = "box"
@@ -212,11 +188,7 @@ class Crop(Record):
 
 
 class QuadrilateralCrop(Record):
-    """An upright image of the part between four corners, like PaddleOCR's get_rotate_crop_image.
-
-    Attributes:
-        tall: images whose height is at least this many times the width are turned to the left by 90 degrees.
-    """
+    """An upright image of the part between four corners, like PaddleOCR's get_rotate_crop_image."""
 
     kind: Literal["quadrilateral"]
     tall: Annotated[float, Field(gt=0)] = 1.5
@@ -238,12 +210,7 @@ class QuadrilateralCrop(Record):
 
 
 class TurnCrop(Record):
-    """The whole image, turned by 180 degrees if it is upside down.
-
-    Attributes:
-        class_id: the class of images that are upside down.
-        threshold: the score must exceed it.
-    """
+    """The whole image, turned by 180 degrees if it is upside down."""
 
     kind: Literal["turn"]
     class_id: Annotated[int, Field(ge=0)]

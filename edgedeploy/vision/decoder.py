@@ -76,12 +76,7 @@ class Decoder(Record):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A decoder for one network.
-
-    Attributes:
-        fit: how images are brought to the network's size; None leaves it to the demo.
-        labels: the names of its classes; empty if the network does not state them.
-    """
+    """A decoder for one network, which may choose how images are brought to its size, and name its classes."""
 
     decoder: Decoder
     fit: Fit | None = None
@@ -123,8 +118,14 @@ def grid_size(network: tuple[int, int], stride: int) -> tuple[int, int]:
     return -(-network[0] // stride), -(-network[1] // stride)
 
 
-def around(centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Anchors: for each centre (n x 2) one of each size (k x 2), as centre and size, (n k) x 4, float32."""
+def anchors(network: tuple[int, int], stride: int, sizes: np.ndarray, *, even: bool = False) -> np.ndarray:
+    """Anchors of each size (k x 2) around the centres of a level's cells, as centre and size, n x 4, float32.
+
+    Centres are one stride apart, or spread evenly over the network's input.
+    """
+    rows, columns = grid_size(network, stride)
+    step = np.array([network[1] / columns, network[0] / rows] if even else [stride, stride], np.float32)
+    centres = (cells(rows, columns) + np.float32(0.5)) * step
     parts = np.repeat(centres, len(sizes), axis=0), np.tile(sizes, (len(centres), 1))
     return np.concatenate(parts, axis=1, dtype=np.float32)
 

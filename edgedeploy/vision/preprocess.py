@@ -20,7 +20,7 @@ from edgedeploy.vision.results import View
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
-    """Bring an image to the network's size (height, width).
+    """Bring an image to the network's size (height, width): the pixels, uint8, and their frame.
 
     `stretch` resizes both axes independently, like Tengine's examples; `fill` does so with OpenCV's bilinear
     interpolation. `pad` keeps the aspect ratio: images that are too large are scaled down, and black is added at the
@@ -28,9 +28,6 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     with bilinear interpolation, and centred on grey. `cover` is the way of torchvision and Ultralytics for
     classification: the image is scaled until it covers the input, and cropped in the centre. `contain` is like
     `letterbox`, but on black and without rounding sizes to whole pixels, as in MediaPipe's ImageToTensorCalculator.
-
-    Returns:
-        The pixels, uint8, and their frame.
     """
     frame = framed((image.shape[0], image.shape[1]), size, fit)
     if fit == "stretch":
@@ -84,9 +81,7 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
 def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32", steps: Steps | None = None) -> np.ndarray:
     """A batch of one: pixels (uint8, B G R) as `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
 
-    Args:
-        dtype: the input's dtype; for integer types values are rounded and clamped to the type's range.
-        steps: scale and zero point of a quantised input.
+    Values are rounded and clamped to the range of an integer `dtype`; `steps` are those of a quantised input.
     """
     if spec.colour == "RGB":
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
@@ -110,12 +105,6 @@ class Page(Record):
     """How a whole image is prepared before text is located: scaled, and very wide images padded with rows of black.
 
     The rules are those of RapidOCR's `preprocess` and `maybe_add_letterbox`.
-
-    Attributes:
-        longest: the longer side is scaled down to this many pixels, and both sides to multiples of `multiple`.
-        shortest: the shorter side is scaled up to this in the same way; images of a lower height get rows of black.
-        widest: images with a larger ratio of width to height get rows of black.
-        multiple: see `longest`.
     """
 
     longest: Side = 2000
@@ -158,12 +147,7 @@ def scaled_size(size: tuple[int, int], ratio: float, multiple: int) -> tuple[int
 
 
 class ScaledFit(Record):
-    """The network is built for the size of the image, which is scaled up if it is small.
-
-    Attributes:
-        shortest: the shorter side is scaled up to this many pixels, never down.
-        multiple: both sides are rounded to a multiple of this.
-    """
+    """The network is built for the size of the image, which is scaled up if it is small."""
 
     kind: Literal["scaled"]
     shortest: Side
@@ -188,12 +172,7 @@ class LineFit(Record):
 
     A longer line than the network takes is squeezed.
 
-    Attributes:
-        widths: of the networks that are built, whose input `length` is the used part of the width; the first one that
-            is wide enough is used, and beyond the last one twice, four times, ... its width. Without them there is
-            one, of the width in the network's entry.
-        batch: how many lines, sorted by aspect ratio, share a width: that of the widest of them, or the width in the
-            network's entry. PaddleOCR's networks give the same texts as elsewhere only if the same lines share a width.
+    PaddleOCR's networks give the same texts as elsewhere only if the same lines share a width.
     """
 
     kind: Literal["line"]

@@ -1,1 +1,1 @@
-"""Decoders: outputs of networks as results."""
+"""Decoders: outputs of networks as results; `docs/data-files.md` describes their parameters."""

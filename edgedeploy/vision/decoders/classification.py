@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.model.tensors import TensorSpec, shown
+from edgedeploy.model.tensors import shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
@@ -19,11 +18,6 @@ class Classification(Decoder):
 
     kind: Literal["classification"]
     top: Annotated[int, Field(gt=0)] = 5
-
-    @staticmethod
-    def classes_of(outputs: Sequence[TensorSpec]) -> int:
-        """How many classes a network with these outputs has."""
-        return int(np.prod(outputs[0].shape))
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The `top` classes, best first; among equal scores the lower class comes first."""

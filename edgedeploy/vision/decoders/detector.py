@@ -29,15 +29,12 @@ def clusters(
     classes: np.ndarray | None = None,
     most: int | None = None,
 ) -> list[np.ndarray]:
-    """Greedy non-maximum suppression, over all classes together or within each class.
+    """Greedy non-maximum suppression of boxes, n x 4, x1, y1, x2, y2, of area (x2 - x1) (y2 - y1).
 
     The box with the best score is kept, those whose intersection over union with it exceeds `iou_threshold` are
     dropped, and so on with what is left. Among equal scores the earlier box comes first, unless `tie` is given.
 
     Args:
-        boxes: n x 4, x1, y1, x2, y2; the area of a box is (x2 - x1) (y2 - y1).
-        scores: n.
-        iou_threshold: the largest intersection over union that two kept boxes may have.
         tie: if above zero, scores are rounded to multiples of it, and of equal ones the larger box comes first: which
             of two boxes survives then does not depend on the last bits of decoded images.
         classes: n class numbers, if boxes suppress only those of their own class.
@@ -66,20 +63,12 @@ def clusters(
 def suppress_turned(
     boxes: np.ndarray, scores: np.ndarray, overlap_threshold: float, classes: np.ndarray | None = None
 ) -> np.ndarray:
-    """Non-maximum suppression of turned boxes, as Ultralytics does it.
+    """Non-maximum suppression of turned boxes as in Ultralytics: the indices of the kept ones, best score first.
 
-    A box is kept if none with a better score, itself kept or not, overlaps it by more than `overlap_threshold` (Fast
-    NMS: Bolya et al., 2019, arXiv:1904.02689). The overlap of two boxes is that of the normal distributions with their
-    centres and covariances: one minus the Hellinger distance (Llerena et al., 2021, arXiv:2106.06072).
-
-    Args:
-        boxes: n x 5, x, y, width, height and the angle in radians.
-        scores: n.
-        overlap_threshold: the largest overlap, from 0 to 1, that a kept box may have.
-        classes: n class numbers, if boxes suppress only those of their own class.
-
-    Returns:
-        The indices of the kept boxes, best score first.
+    Boxes are n x 5, x, y, width, height and the angle in radians. With `classes`, they suppress only those of their own
+    class. A box is kept if none with a better score, itself kept or not, overlaps it by more than `overlap_threshold`
+    (Fast NMS: Bolya et al., 2019, arXiv:1904.02689). The overlap of two boxes is that of the normal distributions with
+    their centres and covariances: one minus the Hellinger distance (Llerena et al., 2021, arXiv:2106.06072).
     """
     order = np.argsort(-scores, kind="stable")
     stays = np.ones(len(order), bool)
@@ -165,26 +154,14 @@ class Candidates:
     @staticmethod
     def joined(parts: Sequence[Candidates]) -> Candidates:
         """The candidates of all parts, one after another."""
-        fields = [(part.scores, part.boxes, part.classes, part.points, part.extras) for part in parts]
-        return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
+        return Candidates(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
     def __getitem__(self, which: np.ndarray) -> Candidates:
-        return Candidates(
-            self.scores[which], self.boxes[which], self.classes[which], self.points[which], self.extras[which]
-        )
+        return Candidates(*(values[which] for values in vars(self).values()))
 
 
 class Detector(Decoder):
-    """Base of the decoders whose results are boxes.
-
-    Attributes:
-        names: the classes' names if the network's entry has no labels.
-        threshold: the lowest score that is reported.
-        iou_threshold: the largest intersection over union of two results.
-        tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
-        candidates: the most candidates, those with the best scores, that enter suppression.
-        clip: whether boxes are clipped to the image, and those outside of it left out.
-    """
+    """Base of the decoders whose results are boxes; `names` are the classes' if the network's entry has no labels."""
 
     names: ClassVar[list[str]] = []
 
@@ -222,18 +199,14 @@ class Detector(Decoder):
             corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32))
             inside = (corners[:, 0] < corners[:, 1]).all(axis=1)
             found, corners = found[inside], corners[inside]
-        places = corners.reshape(-1, 4).tolist(), frame.to_image(found.points).tolist()
-        return [
-            each.model_copy(update={"box": tuple(box), "points": tuple((x, y) for x, y in points)})
-            for each, box, points in zip(self._named(found, labels), *places, strict=True)
-        ]
+        return self._named(found, labels, box=corners.reshape(-1, 4), points=frame.to_image(found.points))
 
-    def _named(self, found: Candidates, labels: list[str]) -> list[Detection]:
-        """The results of candidates without their places."""
-        numbers = found.classes.astype(int).tolist()
+    def _named(self, found: Candidates, labels: list[str], **places: np.ndarray) -> list[Detection]:
+        """The results of candidates; `places` are further fields, with a value for each of them."""
+        fields = [found.classes.astype(int), found.scores, *places.values()]
         return [
-            Detection(label=self.label(labels, class_id), class_id=class_id, score=score)
-            for class_id, score in zip(numbers, found.scores.tolist(), strict=True)
+            Detection(label=self.label(labels, row[0]), **dict(zip(("class_id", "score", *places), row, strict=True)))
+            for row in zip(*(values.tolist() for values in fields), strict=True)
         ]
 
     def label(self, labels: list[str], class_id: int) -> str:
@@ -263,12 +236,7 @@ class Detector(Decoder):
 
 
 class ObjectDetector(Detector):
-    """Base of the detectors of several classes.
-
-    Attributes:
-        suppression: a box suppresses those of any class (`agnostic`) or of its own (`class_aware`: a rider and a
-            horse both stay).
-    """
+    """Base of the detectors of several classes."""
 
     suppression: Literal["agnostic", "class_aware"] = "agnostic"
 

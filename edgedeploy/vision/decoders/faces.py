@@ -27,12 +27,7 @@ _POINTS = 5  # eyes, nose, corners of the mouth
 
 
 class Level(Record):
-    """One level of the feature pyramid.
-
-    Attributes:
-        stride: pixels of the network's input per cell.
-        anchors: the sides in pixels of a cell's square anchors, in the network's order.
-    """
+    """One level of the feature pyramid: the sides in pixels of a cell's square anchors, in the network's order."""
 
     stride: Stride
     anchors: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
@@ -94,9 +89,6 @@ class YuNet(Detector):
     score is the geometric mean of the first two, each limited to 0 and 1. Cell (i, j) gives a box around
     (stride (j + x), stride (i + y)), of size (stride exp(w), stride exp(h)), and landmarks at (stride (j + x),
     stride (i + y)).
-
-    Attributes:
-        strides: pixels of the network's input per cell, for each level.
     """
 
     names: ClassVar[list[str]] = ["face"]

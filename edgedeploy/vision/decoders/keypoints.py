@@ -17,10 +17,8 @@ from edgedeploy.vision.decoder import (
     Fraction,
     Outputs,
     Stride,
-    around,
-    cells,
+    anchors,
     corners,
-    grid_size,
     not_of_this_kind,
     output,
     sigmoid,
@@ -32,12 +30,7 @@ from edgedeploy.vision.results import Detection, label_of
 
 
 class AnchorLevel(Record):
-    """The anchors of one level of the feature pyramid; MediaPipe counts levels of the same stride as one.
-
-    Attributes:
-        stride: pixels of the network's input per cell.
-        anchors: anchors per cell, all at its centre.
-    """
+    """The anchors of each cell of one level, all at its centre; MediaPipe counts levels of the same stride as one."""
 
     stride: Stride
     anchors: Annotated[int, Field(gt=0, le=64)] = 1
@@ -56,10 +49,7 @@ class Blaze(Detector):
     Overlapping boxes and their points are averaged, weighted by their scores. This is steadier from image to image
     than the best box alone.
 
-    Attributes:
-        scores: the output with the scores, 1 x n x 1.
-        boxes: the output with boxes and points, 1 x n x (4 + 2 for each point).
-        name: the label.
+    `scores` is 1 x n x 1, and `boxes` 1 x n x (4 + 2 for each point).
     """
 
     kind: Literal["blaze"]
@@ -74,7 +64,12 @@ class Blaze(Detector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """A candidate for every anchor with a sound size."""
-        places = np.concatenate([_places(frame.network, level) for level in self.levels])
+        places = np.concatenate(
+            [
+                anchors(frame.network, level.stride, np.zeros((level.anchors, 2)), even=True)[:, :2]
+                for level in self.levels
+            ]
+        )
         values = table(outputs, self.boxes, len(places), 4 + 2 * self.points)
         scores = sigmoid(table(outputs, self.scores, len(places), 1)[:, 0])
         boxes = corners(places + values[:, :2], values[:, 2:4])
@@ -101,18 +96,10 @@ class Blaze(Detector):
         return replace(best, boxes=boxes, points=points)
 
 
-def _places(network: tuple[int, int], level: AnchorLevel) -> np.ndarray:
-    """The anchors of a level in pixels of the network's input, n x 2, float32."""
-    rows, columns = grid_size(network, level.stride)
-    step = np.array([network[1] / columns, network[0] / rows], np.float32)
-    return around((cells(rows, columns) + np.float32(0.5)) * step, np.zeros((level.anchors, 2)))[:, :2]
-
-
 class Landmark(Decoder):
     """Points of a face that fills the image: x0, y0, x1, y1, ... in fractions (0 to 1) of the input's width and height.
 
-    Attributes:
-        points: the number of points; they are read from the output with twice as many values.
+    The points are read from the output with twice as many values.
     """
 
     kind: Literal["landmark"]
@@ -165,14 +152,26 @@ class Heatmap(Record):
 class Refinement(Record):
     """An output with more exact places of some points: x and y of each in pixels of the network's input.
 
-    Attributes:
-        points: their indices, in the output's order; those beyond the last point so far are added.
-        depth_of: points whose mean depth is that of the added ones.
+    The output has them in the order of `points`; those beyond the last point so far are added.
     """
 
     output: str
     points: Indices
     depth_of: Indices | None = None
+
+    def refine(self, places: np.ndarray, depths: np.ndarray, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
+        """Points (n x 2) and their depths (n), some of them replaced or added."""
+        better = output(outputs, self.output)
+        count, last = len(self.points), max(self.points)
+        if better.size != 2 * count or last >= len(places) + count or max(self.depth_of or [0]) >= len(places):
+            raise not_of_this_kind(
+                f"its output {self.output!r} is {shown(better.shape)}, which does not suit {count} points"
+            )
+        added = max(0, last + 1 - len(places))
+        depth = np.nan if self.depth_of is None else depths[self.depth_of].mean()
+        places = np.concatenate([places, np.full((added, 2), np.nan)])
+        places[self.points] = better.reshape(-1, 2)
+        return places, np.concatenate([depths, np.full(added, depth)])
 
 
 class Landmarks(Decoder):
@@ -181,16 +180,8 @@ class Landmarks(Decoder):
     Decoded like its calculators TensorsToLandmarks, LandmarksRefinement and RefineLandmarksFromHeatmap
     (github.com/google-ai-edge/mediapipe).
 
-    Attributes:
-        output: the output with the first `values` of each point: x, y and depth in pixels of the network's input,
-            logits of visibility and presence.
-        points: how many points are reported, the first ones; all by default.
-        guides: points that place the crop of the next image, if the reported ones do not.
-        score: the output with the confidence that the crop shows something.
-        logits: whether the score is a logit, which needs a sigmoid.
-        classes: the output with the probability of the first of two classes.
-        depth_scale: what depths are divided by, besides the scale of the crop.
-        lines: chains of points that are drawn as lines.
+    `output` has the first `values` of each point: x, y and depth in pixels of the network's input, logits of visibility
+    and presence.
     """
 
     kind: Literal["landmarks"]
@@ -223,7 +214,7 @@ class Landmarks(Decoder):
         if self.heatmap:
             places = self.heatmap.refine(places, outputs, frame.network)
         for refinement in self.refinements:
-            places, depths = _refined(refinement, places, depths, outputs)
+            places, depths = refinement.refine(places, depths, outputs)
         count = len(places) if self.points is None else self.points
         if max(count - 1, *self.guides, 0) >= len(places):
             raise not_of_this_kind(f"its output {self.output!r} has {len(places)} points only")
@@ -253,23 +244,6 @@ class Landmarks(Decoder):
                 f"its output {self.output!r} is {shown(found.shape)}, not {self.values} values for each point"
             )
         return found.reshape(-1, self.values).astype(np.float64)
-
-
-def _refined(
-    refinement: Refinement, places: np.ndarray, depths: np.ndarray, outputs: Outputs
-) -> tuple[np.ndarray, np.ndarray]:
-    better = output(outputs, refinement.output)
-    count = len(refinement.points)
-    most = len(places) + count
-    if better.size != 2 * count or max(refinement.points) >= most or max(refinement.depth_of or [0]) >= len(places):
-        raise not_of_this_kind(
-            f"its output {refinement.output!r} is {shown(better.shape)}, which does not suit {count} points"
-        )
-    added = max(0, max(refinement.points) + 1 - len(places))
-    depth = np.nan if refinement.depth_of is None else depths[refinement.depth_of].mean()
-    places = np.concatenate([places, np.full((added, 2), np.nan)])
-    places[refinement.points] = better.reshape(-1, 2)
-    return places, np.concatenate([depths, np.full(added, depth)])
 
 
 def _single(outputs: Outputs, name: str) -> float:

@@ -15,7 +15,7 @@ from edgedeploy.vision.results import Detection, Mask, Surface, label_of
 
 
 def on_image(values: np.ndarray, frame: Frame, *, nearest: bool = False) -> np.ndarray:
-    """A map over a network's input as one over the image's pixels, without the border around the image.
+    """A map over a network's input as one over the image's pixels, in the same dtype, without the image's border.
 
     If the image's edges do not fall between the map's cells, the map is enlarged first, as little as possible and at
     most to the network's input, as Ultralytics does it with masks.
@@ -24,20 +24,17 @@ def on_image(values: np.ndarray, frame: Frame, *, nearest: bool = False) -> np.n
         values: float32 or uint8, rows x columns of any size, which together cover the network's input.
         frame: how the image lies in it; the whole image must be inside.
         nearest: whether a pixel gets the nearest value instead of an interpolated one: for numbers of classes.
-
-    Returns:
-        In the same dtype, height x width of the image.
     """
     if not values.size:
         raise not_of_this_kind("it gives a map without cells")
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
-    values, (top, bottom, left, right) = _with_whole_borders(values, frame, how)
+    values, (top, left), (bottom, right) = _with_whole_borders(values, frame, how)
     height, width = frame.image
     inside = np.ascontiguousarray(values[top:bottom, left:right])
     return inside if inside.shape == (height, width) else cv2.resize(inside, (width, height), interpolation=how)
 
 
-def _with_whole_borders(values: np.ndarray, frame: Frame, how: int) -> tuple[np.ndarray, list[int]]:
+def _with_whole_borders(values: np.ndarray, frame: Frame, how: int) -> tuple[np.ndarray, list[int], list[int]]:
     """The map, perhaps enlarged, and the first and the last row and column of the image in it."""
     network = np.array(frame.network)
     start = np.array(frame.offset[::-1])
@@ -54,7 +51,7 @@ def _with_whole_borders(values: np.ndarray, frame: Frame, how: int) -> tuple[np.
     last = np.clip(whole[:, 1], first + 1, size)
     if tuple(size) != values.shape:
         values = cv2.resize(values, (int(size[1]), int(size[0])), interpolation=how)
-    return values, [int(first[0]), int(last[0]), int(first[1]), int(last[1])]
+    return values, first.tolist(), last.tolist()
 
 
 class Segmentation(Decoder):
@@ -64,12 +61,6 @@ class Segmentation(Decoder):
     are interpolated linearly to the image's size before the best is taken, so that borders between classes are smooth.
     In a network of one class, pixels above `threshold` belong to it. An output of integers, 1 x rows x columns or
     1 x 1 x rows x columns, holds the classes themselves.
-
-    Attributes:
-        output: the output's name; the first one by default.
-        layout: of outputs with scores: `NCHW`, or `NHWC` for 1 x rows x columns x classes.
-        background: the class that is not reported.
-        threshold: the score of networks of one class: 0 for logits, 0.5 for probabilities.
     """
 
     kind: Literal["segmentation"]

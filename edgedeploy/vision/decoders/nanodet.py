@@ -23,13 +23,8 @@ class NanoDet(ObjectDetector):
     point to the left, top, right and bottom of the box. Softmax makes these a distribution over 0, 1, ... bins - 1,
     whose mean times the stride is the distance. The point of cell (i, j) is (stride (j + offset), stride (i + offset)).
 
-    Attributes:
-        strides: pixels of the network's input per cell, for each level in the network's order; NanoDet-Plus also
-            has 64.
-        output: the joint output, 1 x cells x (classes + 4 bins), level after level, row by row.
-        scores: or an output for each level, 1 x cells x classes,
-        distances: and one for each level, 1 x cells x (4 bins).
-        offset: the point's place in its cell, in cells: 0.5 for NanoDet-m, 0 for NanoDet-Plus.
+    `output` is 1 x cells x (classes + 4 bins), level after level, row by row; `scores` and `distances` are 1 x cells x
+    classes and 1 x cells x (4 bins) for each level.
     """
 
     kind: Literal["nanodet"]

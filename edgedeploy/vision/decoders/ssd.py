@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,11 +13,9 @@ from edgedeploy.vision.decoder import (
     Fraction,
     Outputs,
     Stride,
-    around,
-    cells,
+    anchors,
     corners,
     exponential,
-    grid_size,
     head,
     not_of_this_kind,
     sigmoid,
@@ -28,19 +25,8 @@ from edgedeploy.vision.decoders.detector import Candidates, ObjectDetector
 from edgedeploy.vision.geometry import Frame
 
 
-def _anchors(network: tuple[int, int], stride: int, sizes: np.ndarray, step: Sequence[float] = ()) -> np.ndarray:
-    """Anchors of `sizes` (k x 2) around the centres of a level's cells, n x 4; by default one stride apart."""
-    rows, columns = grid_size(network, stride)
-    return around((cells(rows, columns) + np.float32(0.5)) * np.array(step or [stride] * 2, np.float32), sizes)
-
-
 class PriorLevel(Record):
-    """The prior boxes of one level of the feature pyramid.
-
-    Attributes:
-        stride: pixels of the network's input per cell; if the input is not a multiple, one more cell covers the rest.
-        sizes: width and height in pixels of each prior box that a cell has, in the network's order.
-    """
+    """The prior boxes of one level of the feature pyramid."""
 
     stride: Stride
     sizes: Annotated[list[tuple[Side, Side]], Field(min_length=1)]
@@ -58,18 +44,9 @@ class Ssd(ObjectDetector):
     (dx, dy, dw, dh) is the box around (px + v dx pw, py + v dy ph), of size (pw exp(w dw), ph exp(w dh)); a landmark
     (x, y) is at (px + v x pw, py + v y ph).
 
-    Attributes:
-        scores: the output with the probabilities, 1 x n x (1 + classes), or 1 x n x classes without a background.
-        boxes: the output with the boxes, 1 x n x 4.
-        points: the output with landmarks, 1 x n x (2 for each landmark), if there is one.
-        levels: the prior boxes. Without them the network has applied them itself, and gives fractions of its input's
-            width and height.
-        box_format: the order of a box's values: `xyxy` and `yxyx` are two corners, `cxcywh` and `cycxhw` centre and
-            size. By default `cxcywh` with prior boxes, which have no corners, and `xyxy` without.
-        background: which column of the scores is the background's: the `first`, the `last`, or `none`.
-        spacing: `stride` puts neighbouring prior boxes one stride apart, as RetinaFace does; `even` spreads them
-            evenly over the input, as PriorBox does when no step is given, and UltraFace. It matters only if the
-            input is not a multiple of the stride.
+    `scores` is 1 x n x (1 + classes), or 1 x n x classes without a background, `boxes` 1 x n x 4, and `points` 1 x n x
+    (2 for each landmark). Without `levels` the network has applied its prior boxes itself, and gives fractions of its
+    input's width and height.
     """
 
     kind: Literal["ssd"]
@@ -122,12 +99,9 @@ class Ssd(ObjectDetector):
         """Centre and size of each prior box in pixels of the network's input, n x 4, float32."""
         if self.levels is None:
             return None
-        parts = []
-        for level in self.levels:
-            rows, columns = grid_size(network, level.stride)
-            step = [network[1] / columns, network[0] / rows] if self.spacing == "even" else []
-            parts.append(_anchors(network, level.stride, np.array(level.sizes), step))
-        return np.concatenate(parts)
+        even = self.spacing == "even"
+        levels = [anchors(network, each.stride, np.array(each.sizes), even=even) for each in self.levels]
+        return np.concatenate(levels)
 
 
 Level = Annotated[int, Field(gt=0, le=12)]
@@ -141,15 +115,8 @@ class EfficientDet(ObjectDetector):
     (ax, ay) of size (aw, ah), a row (ty, tx, th, tw) is the box around (ax + tx aw, ay + ty ah), of size
     (aw exp(tw), ah exp(th)).
 
-    Attributes:
-        scores: the outputs with the classes: one for all levels, 1 x anchors x classes, or one for each level.
-        boxes: the outputs with the boxes, in the same form, four values for each anchor.
-        layout: of outputs for each level, whose channels are the anchors of a cell, one after another: `NHWC` as
-            google/automl writes them, or `NCHW`.
-        logits: whether scores are logits, which need a sigmoid.
-        octaves: sizes of anchors from one level to the next.
-        ratios: width and height of an anchor in units of its size.
-        anchor_scale: size of the smallest anchor, in cells.
+    Outputs for all levels are 1 x anchors x classes, and four values for each anchor; those for each level have the
+    anchors of a cell as channels, one after another.
     """
 
     kind: Literal["efficientdet"]
@@ -166,14 +133,14 @@ class EfficientDet(ObjectDetector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every anchor."""
-        anchors = self._anchors(frame.network)
+        places = self._anchors(frame.network)
         scores, boxes = self._joined(outputs, self.scores), self._joined(outputs, self.boxes)
         for what, found, columns in (("class scores", scores, None), ("boxes", boxes, 4)):
-            if len(found) != len(anchors) or columns not in (None, found.shape[1]):
+            if len(found) != len(places) or columns not in (None, found.shape[1]):
                 raise not_of_this_kind(
-                    f"its {what} are {len(found)} rows of {found.shape[1]} values, for {len(anchors)} anchors"
+                    f"its {what} are {len(found)} rows of {found.shape[1]} values, for {len(places)} anchors"
                 )
-        centre, size = anchors[:, :2], anchors[:, 2:]
+        centre, size = places[:, :2], places[:, 2:]
         shift, growth = boxes[:, 1::-1], boxes[:, :1:-1]  # y comes before x, height before width
         best = scores.max(axis=1)
         found = corners(centre + shift * size, size * exponential(growth))
@@ -200,4 +167,4 @@ class EfficientDet(ObjectDetector):
         growths = [2 ** (k / self.octaves) for k in range(self.octaves)]
         shapes = np.array([[growth * width, growth * height] for growth in growths for width, height in self.ratios])
         strides = [2**level for level in self.levels]
-        return np.concatenate([_anchors(network, stride, self.anchor_scale * stride * shapes) for stride in strides])
+        return np.concatenate([anchors(network, stride, self.anchor_scale * stride * shapes) for stride in strides])

@@ -26,13 +26,6 @@ class TextRegions(Decoder):
     has its rectangle of the least area. The network was trained with shapes smaller than the text, so that neighbours
     stay apart; rectangles grow again (`grown`). The steps and constants are those of PaddleOCR's DBPostProcess in
     RapidOCR: corners are the same to the pixel.
-
-    Attributes:
-        pixel_threshold: the probability above which a pixel is text.
-        threshold: the lowest mean probability within a rectangle that is reported.
-        unclip: how much rectangles grow.
-        dilate: whether shapes first grow by one pixel to the right and down, which joins close ones.
-        candidates: the most shapes that are decoded.
     """
 
     kind: Literal["text-regions"]
@@ -45,15 +38,9 @@ class TextRegions(Decoder):
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The regions from top to bottom, and from left to right within a line."""
         [probabilities] = head(outputs, next(iter(outputs)), 1)
-        found = []
-        for contour in self._contours(probabilities):
-            corners, score = self._region(probabilities, contour)
-            if corners is not None:
-                corners = _in_image(corners, frame)
-                if min(int(np.linalg.norm(corners[0] - corners[k])) for k in (1, 3)) > _SHORTER_IS_NOISE:
-                    found.append((corners, score))
+        regions = (self._region(probabilities, contour, frame) for contour in self._contours(probabilities))
         label = label_of(labels or ["text"], 0)
-        places = ((*around(corners), score) for corners, score in _in_reading_order(found))
+        places = ((*around(corners), score) for corners, score in _in_reading_order([*filter(None, regions)]))
         return [
             Detection(label=label, class_id=0, score=score, box=box, corners=corners) for box, corners, score in places
         ]
@@ -65,27 +52,25 @@ class TextRegions(Decoder):
         contours, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
         return contours[: self.candidates]
 
-    def _region(self, probabilities: np.ndarray, contour: np.ndarray) -> tuple[np.ndarray | None, float]:
-        """The corners around a contour, in pixels of the network, or None if it is not text; and its score."""
+    def _region(self, probabilities: np.ndarray, contour: np.ndarray, frame: Frame) -> tuple[np.ndarray, float] | None:
+        """The corners around a contour, in pixels of the image, and its score; None if it is not text."""
         corners, shortest = _rectangle(contour)
-        score = _mean_within(probabilities, corners) if shortest >= _SHORTEST else 0.0
-        if shortest < _SHORTEST or score < self.threshold:
-            return None, score
+        if shortest < _SHORTEST or (score := _mean_within(probabilities, corners)) < self.threshold:
+            return None
         corners, shortest = _rectangle(grown(corners, self.unclip))
-        return corners if shortest >= _SHORTEST_GROWN else None, score
+        if shortest < _SHORTEST_GROWN:
+            return None
+        corners = _in_image(corners, frame)
+        sides = [int(np.linalg.norm(corners[0] - corners[k])) for k in (1, 3)]
+        return (corners, score) if min(sides) > _SHORTER_IS_NOISE else None
 
 
 def grown(corners: np.ndarray, ratio: float) -> np.ndarray:
-    """A rectangle whose sides have moved out by area x `ratio` / perimeter, formula 10 of the paper.
+    """A rectangle (4 x 2, clockwise) whose sides have moved out by area x `ratio` / perimeter, formula 10 of the paper.
 
     As in the Clipper library, which PaddleOCR calls, coordinates are truncated to whole pixels first, corners become
-    arcs with the fewest points whose chords stay within a quarter of a pixel, and points are rounded.
-
-    Args:
-        corners: 4 x 2, clockwise.
-
-    Returns:
-        int32, n x 1 x 2: points, of which the rectangle is the hull.
+    arcs with the fewest points whose chords stay within a quarter of a pixel, and points are rounded. They are int32,
+    n x 1 x 2, and the rectangle is their hull.
     """
     exact = corners.astype(np.float64)
     area = 0.5 * abs(float(np.sum(exact[:, 0] * (np.roll(exact[:, 1], -1) - np.roll(exact[:, 1], 1)))))
@@ -163,9 +148,6 @@ class TextLine(Decoder):
 
     The best character of each step counts; repeated ones are collapsed, then blanks removed. Class 0 is the blank,
     class n the n-th label, and the class after the last label a space, as in PaddleOCR's networks.
-
-    Attributes:
-        threshold: the lowest mean probability of the characters that is reported.
     """
 
     kind: Literal["text-line"]

@@ -6,14 +6,12 @@ import ast
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
 from edgedeploy.base.documents import Record, faults
 from edgedeploy.errors import ModelError
-from edgedeploy.model.heads import Head
 from edgedeploy.model.tensors import TensorSpec, shown
 from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outputs, not_of_this_kind
 from edgedeploy.vision.decoders.classification import Classification
@@ -37,12 +35,8 @@ _PLAIN = re.compile(r"[\s\w.,:{}\[\]()]*")
 class Description(Record):
     """The metadata in a network's file; the defaults are those of networks trained on COCO.
 
-    Attributes:
-        task: None if the file does not state it, such as those of YOLOv5's own exporter.
-        names: the names of the classes; empty if the file has none.
-        stride: the sides of images are multiples of it.
-        imgsz: height and width of images, in pixels.
-        kpt_shape: the number of points, and values of each: x, y and perhaps a score.
+    YOLOv5's own exporter states no task. The sides of images, `imgsz`, are multiples of the stride. `kpt_shape` is the
+    number of points, and of values of each: x, y and perhaps a score.
     """
 
     task: Task | None = None
@@ -98,15 +92,7 @@ def _unreadable(key: str, why: str) -> ModelError:
 
 
 class Ultralytics(Decoder):
-    """The decoder that suits the network's task and the shapes of its outputs; the defaults are those of `predict`.
-
-    Attributes:
-        task: by default the task in the network's file, or else guessed from its outputs.
-        threshold: scores must exceed it to be reported.
-        iou_threshold: the largest intersection over union of two results, for networks without suppression.
-        suppression: a box suppresses only those of its own class (`class_aware`), or of any (`agnostic`).
-        top: the most classes of a whole image.
-    """
+    """The decoder that suits the network's task and the shapes of its outputs; the defaults are those of `predict`."""
 
     kind: Literal["ultralytics"]
     task: Task | None = None
@@ -126,20 +112,22 @@ class Ultralytics(Decoder):
 
     def fitted(self, network: Described) -> Fitted:
         """The decoder of the network's task, how its images are prepared, and the names of its classes."""
-        description = Description.of(network.metadata)
-        task = self.task or description.task or _task_of(network.results)
+        return self._fitted(Description.of(network.metadata), network.results)
+
+    def _fitted(self, description: Description, outputs: Sequence[TensorSpec]) -> Fitted:
+        task = self.task or description.task or _task_of(outputs)
         if task == "classify":
             return Fitted(Classification(kind="classification", top=self.top), "cover", description.names)
         if task == "semantic":
             return Fitted(Segmentation(kind="segmentation"), "letterbox", description.names)
         if task == "depth":
             return Fitted(Depth(kind="depth"), "fill")
-        return Fitted(self._detector(task, description, network.results), "letterbox", description.names)
+        return Fitted(self._detector(task, description, outputs), "letterbox", description.names)
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """Decode by the shapes of the outputs alone."""
         specs = [TensorSpec(name=name, shape=list(each.shape), dtype=str(each.dtype)) for name, each in outputs.items()]
-        return self.fitted(_Undescribed(specs)).decoder.decode(outputs, frame, labels)
+        return self._fitted(Description(), specs).decoder.decode(outputs, frame, labels)
 
     def _detector(self, task: Task, description: Description, outputs: Sequence[TensorSpec]) -> Boxes:
         tables = [spec for spec in outputs if len(spec.shape) == 3]
@@ -155,10 +143,7 @@ class Ultralytics(Decoder):
             "obb": 1,
         }.get(task, 0)
         fields: dict[str, Any] = {
-            "threshold": self.threshold,
-            "iou_threshold": self.iou_threshold,
-            "suppression": self.suppression,
-            "most": self.most,
+            **self.model_dump(include={"threshold", "iou_threshold", "suppression", "most"}),
             "output": tables[0].name,
             "form": _form(tables[0], extras, description),
             "extras": extras,
@@ -168,16 +153,6 @@ class Ultralytics(Decoder):
         if task == "pose":
             return Points(**fields, shape=description.kpt_shape)
         return TurnedBoxes(**fields) if task == "obb" else Boxes(**fields)
-
-
-@dataclass(frozen=True)
-class _Undescribed:
-    """A network without metadata."""
-
-    results: Sequence[TensorSpec]
-    inputs: Sequence[TensorSpec] = ()
-    heads: Sequence[Head] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def _task_of(outputs: Sequence[TensorSpec]) -> Task:

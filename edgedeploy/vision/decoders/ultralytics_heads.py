@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.vision.decoder import Fraction, Outputs, corners, head, not_of_this_kind, table
+from edgedeploy.vision.decoder import Outputs, corners, head, not_of_this_kind, table
 from edgedeploy.vision.decoders.detector import Candidates, ObjectDetector, suppress, suppress_turned
 from edgedeploy.vision.decoders.maps import on_image
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.results import Detection, Mask, around
+from edgedeploy.vision.results import Detection, Mask
 
 # The lines between the 17 points of a person, in the annotations of COCO's keypoints (there counted from 1).
 _PERSON = ((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8), (7, 9), (8, 10))
@@ -29,20 +29,13 @@ Form = Literal["channels", "objectness", "chosen"]
 
 
 class Boxes(ObjectDetector):
-    """Boxes.
+    """At most `most` boxes; the task adds `extras` values for each place."""
 
-    Attributes:
-        extras: values that the task adds for each place.
-    """
-
-    threshold: Fraction = 0.25
-    iou_threshold: Fraction = 0.7
-    suppression: Literal["agnostic", "class_aware"] = "class_aware"
     candidates: Annotated[int, Field(gt=0)] = 30000
-    most: Annotated[int, Field(gt=0)] = 300
+    most: int
     output: str
     form: Form
-    extras: Annotated[int, Field(ge=0)] = 0
+    extras: int
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every place whose score is above the threshold."""
@@ -82,20 +75,15 @@ class Boxes(ObjectDetector):
         height, width = frame.image
         boxes = frame.to_image(found.boxes.reshape(-1, 2, 2))
         boxes = np.clip(boxes, 0, np.array([width, height], boxes.dtype)).reshape(-1, 4)
-        return [
-            each.model_copy(update={"box": tuple(box)})
-            for each, box in zip(self._named(found, labels), boxes.tolist(), strict=True)
-        ]
+        return self._named(found, labels, box=boxes)
 
 
 class Masks(Boxes):
     """Boxes with masks: each is a sum of prototypes, which all share (Bolya et al., 2019, arXiv:1904.02689).
 
     The coefficients of a place are its weights of the prototypes. A pixel belongs to the mask if it is inside of the
-    box and the sum is above 0. Results with empty masks are left out.
-
-    Attributes:
-        prototypes: the output with the prototypes, 1 x coefficients x rows x columns.
+    box and the sum is above 0. Results with empty masks are left out. The output with the `prototypes` is
+    1 x coefficients x rows x columns.
     """
 
     prototypes: str
@@ -118,8 +106,7 @@ class Masks(Boxes):
 class Points(Boxes):
     """Boxes with key points, such as the joints of a person.
 
-    Attributes:
-        shape: how many points, and the values of each: x and y in pixels of the input, and perhaps a score.
+    `shape` is how many points, and the values of each: x and y in pixels of the input, and perhaps a score.
     """
 
     shape: tuple[int, int]
@@ -129,16 +116,10 @@ class Points(Boxes):
         height, width = frame.image
         points = np.clip(frame.to_image(values[..., :2]), 0, np.array([width, height], values.dtype)).tolist()
         scores = values[..., 2:].reshape(len(values), self.shape[0] * (self.shape[1] - 2)).tolist()
-        detections = super()._results(found, outputs, frame, labels)
+        edges = SKELETONS.get(self.shape[0], ())
         return [
-            detection.model_copy(
-                update={
-                    "points": tuple((x, y) for x, y in places),
-                    "point_scores": tuple(sure),
-                    "edges": SKELETONS.get(self.shape[0], ()),
-                }
-            )
-            for detection, places, sure in zip(detections, points, scores, strict=True)
+            each.model_copy(update={"points": tuple(map(tuple, places)), "point_scores": tuple(sure), "edges": edges})
+            for each, places, sure in zip(super()._results(found, outputs, frame, labels), points, scores, strict=True)
         ]
 
 
@@ -147,8 +128,6 @@ class TurnedBoxes(Boxes):
 
     They overlap as the normal distributions with their centres and covariances do; see `suppress_turned`.
     """
-
-    extras: Literal[1] = 1
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every place; boxes are x, y, width and height in all forms."""
@@ -168,7 +147,5 @@ class TurnedBoxes(Boxes):
         across = halves[:, 1:] * np.concatenate([-sine, cosine], axis=1)
         four = np.stack([centres + along + across, centres + along - across], axis=1)
         four = np.concatenate([four, 2 * centres[:, None] - four], axis=1)
-        return [
-            each.model_copy(update={"box": box, "corners": turned})
-            for each, (box, turned) in zip(self._named(found, labels), map(around, four), strict=True)
-        ]
+        boxes = np.concatenate([four.min(axis=1), four.max(axis=1)], axis=1)
+        return self._named(found, labels, box=boxes, corners=four)

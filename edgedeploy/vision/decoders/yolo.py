@@ -112,8 +112,7 @@ class Yolox(ObjectDetector):
     stride (i + y)), of size (stride exp(w), stride exp(h)); its score is objectness times class, both already
     sigmoids.
 
-    Attributes:
-        strides: pixels of the network's input per cell, for each level in the network's order.
+    `strides` are those of the levels in the network's order.
     """
 
     kind: Literal["yolox"]
