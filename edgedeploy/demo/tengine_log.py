@@ -10,7 +10,7 @@ Only the style `tengine` is exact. In the style `named`, classes have their name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -79,9 +79,16 @@ def result_lines(outcome: Outcome, style: LogStyle = "named") -> list[str]:
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
-    log = outcome.network.stage.log
-    formats = _RESULTS | (_NAMED if style == "named" else {})
-    return list(formats[log](outcome.detections)) if log else []
+    log, detections = outcome.network.stage.log, outcome.detections
+    if log is None:
+        return []
+    shown = (_NAMED if style == "named" else {}).get(log, _RESULTS[log])
+    lines = [f"{_COUNTS[log]}: {len(detections)}"] if log in _COUNTS else []
+    for detection in detections:
+        lines.append(shown(detection))
+        if log == "objects" and detection.points:
+            lines.append(_landmark(detection))
+    return lines
 
 
 def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "named") -> list[str]:
@@ -103,87 +110,78 @@ def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "named")
     return lines
 
 
-def _classification(detections: Sequence[Detection], *, named: bool = False) -> Iterator[str]:
-    for detection in detections:
-        name = f", {detection.label}" if named and detection.label != str(detection.class_id) else ""
-        yield f"{detection.score:f}, {detection.class_id}{name}"
+def _classification(detection: Detection, *, named: bool = False) -> str:
+    name = f", {detection.label}" if named and detection.label != str(detection.class_id) else ""
+    return f"{detection.score:f}, {detection.class_id}{name}"
 
 
-def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
-    yield f"detected face num: {len(detections)}"
-    for detection in detections:
-        x1, y1, x2, y2 = _box(detection)
-        yield f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
+def _retinaface(detection: Detection) -> str:
+    x1, y1, x2, y2 = _box(detection)
+    return f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
 
 
-def _landmark(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection in detections:
-        yield f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
+def _landmark(detection: Detection) -> str:
+    return f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
 
 
-def _scored_points(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection, points in zip(detections, _landmark(detections), strict=True):
-        yield f"{detection.label} {_percent(detection):.0f}%, {points}"
+def _scored_points(detection: Detection) -> str:
+    return f"{detection.label} {_percent(detection):.0f}%, {_landmark(detection)}"
 
 
-def _yolo(detections: Sequence[Detection], *, named: bool = False) -> Iterator[str]:
+def _boxed(detection: Detection, coordinate: str, percent: str, first: int = 0) -> str:
+    # `d` is for corners that are truncated to whole numbers.
+    values = map(int, _box(detection)) if coordinate.endswith("d") else _box(detection)
+    box = ", ".join(format(value, coordinate) for value in values)
+    return f"{detection.class_id + first:2d}: {_percent(detection):{percent}}%, [{box}], {detection.label}"
+
+
+def _yolo(detection: Detection, *, named: bool = False) -> str:
     # Tengine counts classes from 1: 0 is the background.
-    for line in _boxes(detections, "4.0f", "3.0f", first=1):
-        yield line.partition(": ")[2] if named else line
+    line = _boxed(detection, "4.0f", "3.0f", first=1)
+    return line.partition(": ")[2] if named else line
 
 
-def _counted_boxes(detections: Sequence[Detection], coordinate: str, percent: str) -> Iterator[str]:
-    yield f"detection num: {len(detections)}"
-    yield from _boxes(detections, coordinate, percent)
+def _text(detection: Detection) -> str:
+    places = " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.outline or ())
+    return f"{detection.score or 0:.3f}, [{places}], {detection.label}"
 
 
-def _boxes(detections: Sequence[Detection], coordinate: str, percent: str, first: int = 0) -> Iterator[str]:
-    for detection in detections:
-        # `d` is for corners that are truncated to whole numbers.
-        values = map(int, _box(detection)) if coordinate.endswith("d") else _box(detection)
-        box = ", ".join(format(value, coordinate) for value in values)
-        yield f"{detection.class_id + first:2d}: {_percent(detection):{percent}}%, [{box}], {detection.label}"
+def _object(detection: Detection) -> str:
+    """Everything that a result has, but its points."""
+    parts = [f"{detection.class_id:2d}:"]
+    if detection.score is not None:
+        parts.append(f"{_percent(detection):3.0f}%,")
+    places = [each for corner in detection.corners or () for each in corner] or detection.box
+    if places:
+        parts.append(f"[{', '.join(f'{value:4.0f}' for value in places)}],")
+    if detection.mask:
+        parts.append(f"{detection.mask.area} pixels,")
+    if detection.surface:
+        surface = detection.surface
+        parts.append(f"{surface.minimum:g} to {surface.maximum:g}, median {surface.median:g},")
+    return " ".join([*parts, detection.label])
 
 
-def _text(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection in detections:
-        places = " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.outline or ())
-        yield f"{detection.score or 0:.3f}, [{places}], {detection.label}"
-
-
-def _objects(detections: Sequence[Detection]) -> Iterator[str]:
-    """Each result in a line, with everything that it has."""
-    yield f"detection num: {len(detections)}"
-    for detection in detections:
-        parts = [f"{detection.class_id:2d}:"]
-        if detection.score is not None:
-            parts.append(f"{_percent(detection):3.0f}%,")
-        places = [each for corner in detection.corners or () for each in corner] or detection.box
-        if places:
-            parts.append(f"[{', '.join(f'{value:4.0f}' for value in places)}],")
-        if detection.mask:
-            parts.append(f"{detection.mask.area} pixels,")
-        if detection.surface:
-            surface = detection.surface
-            parts.append(f"{surface.minimum:g} to {surface.maximum:g}, median {surface.median:g},")
-        yield " ".join([*parts, detection.label])
-        if detection.points:
-            yield from _landmark([detection])
-
-
-_RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
+# What the line before the results calls their number.
+_COUNTS: dict[LogFormat, str] = {
+    "retinaface": "detected face num",
+    "yolov3": "detection num",
+    "nanodet": "detection num",
+    "objects": "detection num",
+}
+_RESULTS: dict[LogFormat, Callable[[Detection], str]] = {
     "classification": _classification,
     "retinaface": _retinaface,
     "landmark": _landmark,
     "points": _scored_points,
     "yolo": _yolo,
-    "yolov3": partial(_counted_boxes, coordinate="4.0f", percent="3.0f"),
-    "nanodet": partial(_counted_boxes, coordinate="7.3f", percent="3.3f"),
-    "efficientdet": partial(_boxes, coordinate="4d", percent="3.0f"),
-    "objects": _objects,
+    "yolov3": partial(_boxed, coordinate="4.0f", percent="3.0f"),
+    "nanodet": partial(_boxed, coordinate="7.3f", percent="3.3f"),
+    "efficientdet": partial(_boxed, coordinate="4d", percent="3.0f"),
+    "objects": _object,
     "text": _text,
 }
-_NAMED: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
+_NAMED: dict[LogFormat, Callable[[Detection], str]] = {
     "classification": partial(_classification, named=True),
     "yolo": partial(_yolo, named=True),
 }
