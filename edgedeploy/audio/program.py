@@ -118,12 +118,7 @@ def _unsuitable(stage: SoundStage, why: str) -> InputError:
 
 @dataclass(frozen=True)
 class Event:
-    """The beginning or the end of a detection.
-
-    Attributes:
-        sample: the position in the sound.
-        score: the highest score so far.
-    """
+    """The beginning or the end of a detection, its position in the sound, and the highest score so far."""
 
     kind: Literal["begin", "end"]
     sample: int
@@ -183,12 +178,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Heard:
-    """One frame of a sound.
-
-    Attributes:
-        sample: where it begins in the sound; negative in the silence before a file.
-        inference_ms: the time of all its inferences.
-    """
+    """One frame of a sound and the time of all its inferences; `sample` is negative in the silence before a file."""
 
     sample: int
     score: float
@@ -198,12 +188,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class SoundProgram:
-    """A demo on sounds, before its networks are built.
-
-    Attributes:
-        demo: with the network and the threshold that the user chose.
-        own: the demo's own last network.
-    """
+    """A demo on sounds, as the user chose it, before its networks are built; `own` is the demo's own last network."""
 
     name: str
     demo: SoundDemo
@@ -258,10 +243,8 @@ class SoundProgram:
 class SoundSession:
     """A demo that is ready for one sound.
 
-    Attributes:
-        board: the name of the board that runs the networks.
-        machine: that board in one line, if it is not this machine.
-        random: whether weights are seeded random values, so that scores mean nothing.
+    `board` runs the networks; `machine` is that board in one line, if it is not this machine. Scores mean nothing if
+    weights are `random`, seeded values.
     """
 
     name: str
@@ -274,10 +257,8 @@ class SoundSession:
     def listen(self, blocks: Iterable[np.ndarray], *, is_file: bool) -> Iterator[Heard]:
         """Each frame of a sound, as it comes; a detection that lasts to the end of the sound comes with the last frame.
 
-        Args:
-            blocks: the sound, int16, one channel, at the demo's rate, in pieces of any length. Silence completes the
-                last frame.
-            is_file: whether there is silence before and after it, as the demo states.
+        `blocks` are int16, one channel, at the demo's rate, in pieces of any length. Silence completes the last frame;
+        a file also has the demo's silence before and after it.
         """
         demo = self.demo
         silence = np.zeros(round(demo.silence_s * demo.rate) if is_file else 0, np.int16)

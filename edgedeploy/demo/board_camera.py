@@ -67,13 +67,7 @@ class AgentDemo(Closing):
     """`agent demo --stream` on a board; a context manager."""
 
     def __init__(self, connection: Connection, folder: str, camera: str, threads: int | None = None) -> None:
-        """Start it.
-
-        Args:
-            folder: the release, relative to the home folder.
-            camera: as for `agent demo --camera`.
-            threads: by default those in the package.
-        """
+        """Start it in the folder of a release, relative to the home folder; `camera` is as for `agent demo`."""
         self._connection = connection
         options = ["--threads", str(threads)] if threads else []
         self._channel = connection.open(_DEMO, folder, camera, *options)
@@ -109,11 +103,9 @@ class AgentDemo(Closing):
             if image is None or image.shape[:2] != (message["height"], message["width"]):
                 raise self._strange("an image does not have the size that was announced")
             detections = [Detection.model_validate(each) for each in message["results"]]
-            times = message["times"]
-            names = ("preprocess_ms", "inference_ms", "postprocess_ms")
-            parts = Parts(*(float(times[name]) for name in names))
-            taken_ms = float(times["capture_ms"])
-            return SeenShot(int(message["frame"]), Path(self.camera), image, detections, parts, taken_ms)
+            times = {name: float(message["times"][name]) for name in (*Parts().as_dict(), "capture_ms")}
+            taken_ms = times.pop("capture_ms")
+            return SeenShot(int(message["frame"]), Path(self.camera), image, detections, Parts(**times), taken_ms)
         except (KeyError, TypeError, ValueError, ValidationError, cv2.error) as error:
             raise self._strange(f"it sends invalid results: {error}") from error
 
@@ -170,10 +162,7 @@ def board_camera(
 ) -> Iterator[tuple[DemoSession, Source]]:
     """A demo on a board's own camera: the network is brought to the board as a trial, and runs there.
 
-    Args:
-        program: a demo of one network, which is built for one size.
-        camera: a number or a device, `rpicam`, an address of a stream; `auto`: the board chooses.
-        threads, options, progress: as for `Program.opened`.
+    `camera` is a number, a device, `rpicam`, or the address of a stream; with `auto` the board chooses.
     """
     [part, *following] = program.parts
     if following or part.sized_input(options):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,9 +26,8 @@ Save = Callable[[Shot, np.ndarray], None]
 def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> Iterator[Save]:
     """Save drawn images: call the result with each image of `source` and its drawing.
 
-    Args:
-        target: an image's file for an image, a folder for a folder, a video's file for a video or a camera; None
-            saves nothing.
+    `target` is an image's file for an image, a folder for a folder, and a video's file for a video or a camera; None
+    saves nothing.
     """
     if target is None:
         yield lambda shot, drawn: None
@@ -53,14 +52,10 @@ def _name(file: Path) -> str:
 
 
 def _check_apart(target: Path, source: Source) -> None:
-    try:
-        same = target.samefile(source.path)
-    except OSError:
-        same = False
-    if same:
-        raise InputError(
-            f"--save {target} would overwrite what is shown", hints=["name another folder or file to save to"]
-        )
+    with suppress(OSError):
+        if target.samefile(source.path):
+            hints = ["name another folder or file to save to"]
+            raise InputError(f"--save {target} would overwrite what is shown", hints=hints)
 
 
 def _check_folder(target: Path) -> None:
@@ -74,11 +69,7 @@ def _check_folder(target: Path) -> None:
 
 
 class Summary:
-    """Counts images and their times, from its creation on.
-
-    Attributes:
-        seconds: the time until the last image was done, including reading, drawing and saving.
-    """
+    """Counts images and their times, from its creation until the last is done: read, drawn and saved."""
 
     def __init__(self) -> None:
         self._started = perf_counter()

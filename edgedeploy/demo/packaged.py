@@ -55,9 +55,9 @@ def look_of(manifest: Manifest, package: Path) -> Look:
                 "describe the network once with `edgedeploy models import FILE --name NAME`, and name it so",
             ],
         )
-    stated = {"fit": usage.fit, "decoder": usage.decoder, "log": usage.log}
+    stated = {"model": manifest.model, "fit": usage.fit, "decoder": usage.decoder, "log": usage.log}
     try:
-        stage = Stage.model_validate({"model": manifest.model, **stated})
+        stage = Stage.model_validate(stated)
     except ValidationError as error:
         raise InputError(
             f"{package} is used in a way that this version of edgedeploy does not know",

@@ -77,12 +77,7 @@ class Program:
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[DemoSession]:
-        """The demo with its networks built and opened in `place`.
-
-        Args:
-            threads: threads of each network; the board's cores by default.
-            options: settings that the networks' files leave open; values of inputs are for the first one.
-        """
+        """The demo with its networks built and opened in `place`; `options.values` are for the first one's inputs."""
         asked = [replace(options, values={}) if number else options for number in range(len(self.parts))]
         # Networks of several sizes are built and opened when images need them.
         sized = [part.sized_input(of_part) for part, of_part in zip(self.parts, asked, strict=True)]
@@ -151,11 +146,8 @@ def _is_network(name: str) -> bool:
 class DemoSession:
     """A demo that is ready for images.
 
-    Attributes:
-        board: the name of the board that runs the networks.
-        machine: that board in one line, if it is not this machine.
-        weights: `random` if a network's weights are seeded random values, so that results mean nothing.
-        page: how images are prepared.
+    `board` runs the networks; `machine` is that board in one line, if it is not this machine. Results mean nothing if
+    weights are `random`, seeded values.
     """
 
     name: str
@@ -182,8 +174,8 @@ class DemoSession:
 
     def tail(self) -> list[str]:
         """The lines about random weights and the board, if any."""
-        weights = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
-        return [*weights, *([f"board : {self.machine}"] if self.machine else [])]
+        lines = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
+        return [*lines, f"board : {self.machine}"] if self.machine else lines
 
     def as_dict(self, source: Path) -> dict[str, Any]:
         """What `--json` prints about the demo and its source of images."""
@@ -217,14 +209,14 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for a single image."""
-        about = self.session.as_dict(self.shot.file)
-        return {**about, "times": self.outcome.timing.as_dict(), "results": _results(self.outcome)}
+        return self._as_dict(times=self.outcome.timing.as_dict())
 
     def frame_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for one image of a sequence."""
-        times = self.outcome.all_parts.as_dict()
-        about = self.session.as_dict(self.shot.file)
-        return {**about, "frame": self.shot.index, "times": times, "results": _results(self.outcome)}
+        return self._as_dict(frame=self.shot.index, times=self.outcome.all_parts.as_dict())
+
+    def _as_dict(self, **about: object) -> dict[str, Any]:
+        return {**self.session.as_dict(self.shot.file), **about, "results": _results(self.outcome)}
 
     def drawn(self, *, still: bool = False) -> np.ndarray:
         """The image with the results on it; small still images are enlarged."""

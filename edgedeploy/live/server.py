@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
     """Serve a page about `showing`, which ends with the block; gives its address. Port 0 is any free one."""
     try:
-        server = _Server((LOOPBACK, port), _Handler)
+        server = _Server(port, showing, title)
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise InputError(
@@ -48,8 +48,6 @@ def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
             why="another program listens there" if taken else str(error),
             hints=["give another one with --port; 0 takes any that is free"],
         ) from error
-    server.showing, server.nonce = showing, secrets.token_urlsafe(16)
-    server.page = render("edgedeploy.live", "live.html", title=title, nonce=server.nonce).encode()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:
@@ -64,13 +62,12 @@ def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
-    showing: Showing
-    page: bytes
-    nonce: str
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, port: int, showing: Showing, title: str) -> None:
+        super().__init__((LOOPBACK, port), _Handler)
         self._free = threading.Semaphore(_MOST_CONNECTIONS)
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.showing, self.nonce = showing, secrets.token_urlsafe(16)
+        self.page = render("edgedeploy.live", "live.html", title=title, nonce=self.nonce).encode()
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._free.acquire(blocking=False):
@@ -136,11 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._state()
 
     def _dispatch(self, calls: Mapping[str, Callable[[], None]], linked: str | None = None) -> bool:
-        """Call the function for the request's path, and return True; otherwise refuse the request.
-
-        Args:
-            linked: the path that other sites may link to.
-        """
+        """Call the function for the request's path, and return True, or refuse; other sites may link to `linked`."""
         path = urlsplit(self.path).path
         if not self._is_from_here(foreign_site=path == linked):
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from threading import Condition, Lock
 from time import monotonic, perf_counter, sleep
 from typing import Any, Literal, TypeVar
@@ -19,13 +20,9 @@ _QUALITY = 85
 
 
 class Seen:
-    """An image with its results and times, drawn and encoded on the first request from any thread.
+    """An image with a line for each result, and the time of each part, drawn and encoded on the first request.
 
-    Attributes:
-        index: the number of the image in the source, from 0.
-        results: one line for each result.
-        times_ms: the time of each part by name.
-        drawing_ms: None before the first request.
+    Any thread may request it; `drawing_ms` is None before that.
     """
 
     def __init__(
@@ -36,7 +33,6 @@ class Seen:
         self.drawing_ms: float | None = None
         self._draw = draw
         self._lock = Lock()
-        self._drawn: np.ndarray | None = None
         self._streamed: bytes | None = None
 
     def streamed(self) -> bytes:
@@ -44,7 +40,7 @@ class Seen:
         with self._lock:
             if self._streamed is None:
                 started = perf_counter()
-                image = self._image()
+                image = self._drawn
                 scale = _STREAMED / max(image.shape[:2])
                 if scale < 1:
                     image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -55,12 +51,11 @@ class Seen:
     def whole(self) -> bytes:
         """The drawn image as JPEG in its own size."""
         with self._lock:
-            return _jpeg(self._image())
+            return _jpeg(self._drawn)
 
-    def _image(self) -> np.ndarray:
-        if self._drawn is None:
-            self._drawn = self._draw()
-        return self._drawn
+    @cached_property
+    def _drawn(self) -> np.ndarray:
+        return self._draw()
 
 
 def _jpeg(image: np.ndarray) -> bytes:
@@ -83,12 +78,7 @@ _LATEST_S = 0.5  # a larger delay is not caught up, in seconds
 class Showing:
     """The newest image, whether browsers paused, and the rates. Thread-safe; callers never wait for browsers.
 
-    Attributes:
-        newest: the current image; None before the first.
-        paused: whether a browser requested a pause.
-        ended: whether there are no more images.
-        rate: images per second; None for as fast as they come.
-        live: whether images are dropped in a pause, such as those of a camera.
+    Without a `rate`, images are as fast as they come; `live` ones, such as those of a camera, are dropped in a pause.
     """
 
     def __init__(self, *, rate: float | None = None, live: bool = False) -> None:

@@ -66,12 +66,7 @@ class Axis:
 
 
 class Resampling(NamedTuple):
-    """How an image becomes a part of a network's input: first along x, then along y.
-
-    Attributes:
-        left, top: where that part begins.
-        frame: how the whole image lies in the input.
-    """
+    """How an image becomes a part of a network's input, from (left, top) on: first along x, then along y."""
 
     columns: Axis
     rows: Axis
@@ -186,7 +181,7 @@ def _weighted(weights: np.ndarray, bits: int, shift: int, *, even: bool) -> Axis
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Stretch an image to `height` x `width` like Tengine's examples: bilinear, in 11-bit fixed point.
+    """Stretch an image (uint8, height x width x channels) like Tengine's examples: bilinear, in 11-bit fixed point.
 
     Along each axis, with s = source / target in float32, output i is at p = (i + 0.5) s - 0.5 of the source; the
     pixels k = floor(p) and k + 1 get the weights trunc(2048 (1 - (p - k))) and trunc(2048 (p - k)). Each product is
@@ -194,9 +189,6 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     at each step makes an image darker by about one level in 255, which published results depend on
     (`tengine_resize_f32` in Tengine's examples/common). Positions outside the source are clamped to its border;
     Tengine extrapolates there, which matters only for images that grow.
-
-    Args:
-        image: uint8, height x width x channels.
     """
     if image.shape[:2] == (height, width):
         return image
@@ -206,25 +198,19 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     return (both[0] + both[1] >> _LINEAR_BITS).astype(np.uint8)
 
 
-_TO_BGR = {
-    "yuv420": cv2.COLOR_YUV2BGR_I420,
-    "nv12": cv2.COLOR_YUV2BGR_NV12,
-    "yuyv": cv2.COLOR_YUV2BGR_YUY2,
-    "rgb": cv2.COLOR_RGB2BGR,
-    "gray": cv2.COLOR_GRAY2BGR,
-}
-_OF_BGR = {
-    "yuv420": cv2.COLOR_BGR2YUV_I420,
-    "nv12": cv2.COLOR_BGR2YUV_I420,
-    "yuyv": cv2.COLOR_BGR2YUV_YUY2,
-    "rgb": cv2.COLOR_BGR2RGB,
-    "gray": cv2.COLOR_BGR2GRAY,
+# Conversions to B G R and back.
+_COLOURS = {
+    "yuv420": (cv2.COLOR_YUV2BGR_I420, cv2.COLOR_BGR2YUV_I420),
+    "nv12": (cv2.COLOR_YUV2BGR_NV12, cv2.COLOR_BGR2YUV_I420),
+    "yuyv": (cv2.COLOR_YUV2BGR_YUY2, cv2.COLOR_BGR2YUV_YUY2),
+    "rgb": (cv2.COLOR_RGB2BGR, cv2.COLOR_BGR2RGB),
+    "gray": (cv2.COLOR_GRAY2BGR, cv2.COLOR_BGR2GRAY),
 }
 
 
 def image_of(frame: np.ndarray, camera: Camera) -> np.ndarray:
     """A camera's frame as an image: uint8, height x width x 3, B G R."""
-    return frame if camera.pixels == "bgr" else cv2.cvtColor(frame, _TO_BGR[camera.pixels])
+    return frame if camera.pixels == "bgr" else cv2.cvtColor(frame, _COLOURS[camera.pixels][0])
 
 
 def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
@@ -237,7 +223,7 @@ def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
         )
     if camera.pixels == "bgr":
         return image
-    frame = cv2.cvtColor(image, _OF_BGR[camera.pixels])
+    frame = cv2.cvtColor(image, _COLOURS[camera.pixels][1])
     if camera.pixels == "nv12":  # U and V side by side instead of one after the other
         frame[camera.height :] = frame[camera.height :].reshape(2, -1).T.reshape(-1, camera.width)
     return frame
@@ -255,14 +241,9 @@ def normalised(levels: np.ndarray, mean: np.ndarray, scale: np.ndarray, dtype: s
 
 
 class Preparation(Record):
-    """How a frame becomes a network's input, with the same levels as in `vision.preprocess`.
+    """How a frame becomes a network's input (`size` is its height and width), with the levels of `vision.preprocess`.
 
-    Attributes:
-        fit: how frames are brought to the input's size.
-        size: height and width of the input.
-        layout, colour, mean, scale: as in `ModelInput`.
-        dtype: of the input.
-        steps: scale and zero point of a quantised input.
+    `layout`, `colour`, `mean` and `scale` are as in `ModelInput`; `steps` are those of a quantised input.
     """
 
     camera: Camera

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from edgedeploy.vision.results import Detection, Mask, Point, Surface
+from edgedeploy.vision.results import Detection, Mask, Surface, View
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GREEN, _YELLOW, _BLACK, _WHITE = (0, 200, 0), (0, 220, 255), (0, 0, 0), (255, 255, 255)
@@ -24,7 +24,8 @@ def draw_enlarged(image: np.ndarray, detections: Sequence[Detection]) -> np.ndar
     factor = -(-_SMALL // max(image.shape[:2]))
     if factor == 1:
         return draw(image, detections)
-    return draw(_repeated(image, factor), [_enlarged(each, factor) for each in detections])
+    small = View(image, lambda points: points * factor)
+    return draw(_repeated(image, factor), [_enlarged(small.moved(each), factor) for each in detections])
 
 
 def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
@@ -101,10 +102,9 @@ def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int
         if first in places and second in places:
             cv2.line(canvas, places[first], places[second], _GREEN, unit)
     radius = unit if len(places) > _MANY_POINTS else 2 * unit
-    for place in places.values():
-        cv2.circle(canvas, place, radius + unit, _BLACK, cv2.FILLED)
-    for place in places.values():
-        cv2.circle(canvas, place, radius, _YELLOW, cv2.FILLED)
+    for size, colour in ((radius + unit, _BLACK), (radius, _YELLOW)):
+        for place in places.values():
+            cv2.circle(canvas, place, size, colour, cv2.FILLED)
 
 
 def class_colour(class_id: int) -> tuple[int, int, int]:
@@ -119,21 +119,13 @@ def _repeated(pixels: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _enlarged(detection: Detection, factor: int) -> Detection:
-    """A result in the enlarged image."""
-
-    def points(of: Sequence[Point]) -> tuple[Point, ...]:
-        return tuple((x * factor, y * factor) for x, y in of)
-
+    """A result with its pixels repeated."""
     mask, surface = detection.mask, detection.surface
-    moved = {
-        "box": detection.box and tuple(value * factor for value in detection.box),
-        "corners": detection.corners and points(detection.corners),
-        "points": points(detection.points),
-        "mask": mask
-        and Mask.of(_repeated(mask.pixels(), factor), (0, 0), (mask.size[0] * factor, mask.size[1] * factor)),
-        "surface": surface and surface.model_copy(update={"values": _repeated(surface.values, factor)}),
-    }
-    return detection.model_copy(update=moved)
+    if mask:
+        mask = Mask.of(_repeated(mask.pixels(), factor), (0, 0), (mask.size[0] * factor, mask.size[1] * factor))
+    if surface:
+        surface = surface.model_copy(update={"values": _repeated(surface.values, factor)})
+    return detection.model_copy(update={"mask": mask, "surface": surface})
 
 
 def _palette(number: int) -> tuple[int, int, int]:

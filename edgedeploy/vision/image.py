@@ -153,10 +153,8 @@ def write_image(path: Path, image: np.ndarray) -> None:
 def image_of(image: GivenImage) -> np.ndarray:
     """An image of any kind as uint8, height x width x 3, channels B, G, R.
 
-    Args:
-        image: a path; an array of uint8, height x width x 3 with channels B, G, R as in OpenCV, height x width x 4
-            with a transparency that is dropped, or height x width, grey; or an image of Pillow. Files and Pillow's
-            images are rotated by their EXIF data.
+    Kinds are paths; arrays of uint8, height x width x 3 with channels B, G, R as in OpenCV, height x width x 4 with a
+    transparency that is dropped, or height x width, grey; and Pillow's images. EXIF data rotates the latter and files.
     """
     if isinstance(image, str | PathLike):
         return read_image(Path(image))

@@ -32,23 +32,13 @@ class Mask(Record):
 
     @staticmethod
     def of(region: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> Mask:
-        """The mask of a part of the image.
+        """The mask of a part of an image of `size` (height, width), which contains all of it.
 
-        Args:
-            region: rows x columns, true inside of the mask.
-            corner: x and y of the part's top left in the image, which contains all of it.
-            size: height and width of the image.
+        `region`, rows x columns, is true inside of the mask; `corner` are x and y of its top left in the image.
         """
-        columns = np.zeros((region.shape[1], region.shape[0] + 2), np.int8)
-        columns[:, 1:-1] = np.asarray(region, bool).T
-        steps = np.diff(columns, axis=1)
-        starts, ends = (
-            (corner[0] + column) * size[0] + corner[1] + row
-            for column, row in map(np.nonzero, (steps == 1, steps == -1))
-        )
-        apart = starts[1:] != ends[:-1]  # a run may go on in the next column
-        starts, ends = np.append(starts[:1], starts[1:][apart]), np.append(ends[:-1][apart], ends[-1:])
-        borders = np.stack([starts, ends], axis=1).ravel()
+        columns = np.zeros((region.shape[1], size[0]), np.int8)
+        columns[:, corner[1] : corner[1] + region.shape[0]] = np.asarray(region, bool).T
+        borders = np.flatnonzero(np.diff(columns.ravel(), prepend=0, append=0)) + corner[0] * size[0]
         counts = np.diff(borders, prepend=0, append=size[0] * size[1]).tolist()
         return Mask(size=size, counts=counts if counts[-1] else counts[:-1])
 
@@ -64,11 +54,9 @@ class Mask(Record):
 
 
 class Surface(Record):
-    """A number for each pixel of an image, such as its depth.
+    """A number for each pixel of an image, such as its depth, in the network's own unit.
 
-    Attributes:
-        minimum, median, maximum: of the finite values, in the network's own unit.
-        values: float32, height x width of the image; not printed by `--json`.
+    `values` are float32, height x width of the image, and not printed by `--json`; the others are of the finite values.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -141,12 +129,10 @@ def around(corners: np.ndarray) -> tuple[Box, tuple[Point, Point, Point, Point]]
 
 @dataclass(frozen=True)
 class View:
-    """An image that was made from another one, such as a crop.
+    """An image (uint8, height x width x 3, B G R) that was made from another one, such as a crop.
 
-    Attributes:
-        pixels: uint8, height x width x 3, B G R.
-        to_image: maps points in its pixels, ... x 2, to pixels of the original image.
-        upright: whether the sides of boxes stay along the axes.
+    `to_image` maps points in its pixels, ... x 2, to pixels of the original image, where the sides of boxes stay along
+    the axes if it is `upright`.
     """
 
     pixels: np.ndarray

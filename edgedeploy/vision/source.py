@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,13 +29,7 @@ _MOST_NAMED = 5  # names in a note
 
 @dataclass(frozen=True)
 class Shot:
-    """One image of a source.
-
-    Attributes:
-        index: its number, from 0.
-        file: its file or device.
-        image: uint8, height x width x 3, B G R.
-    """
+    """One image of a source: its number, from 0, its file or device, and uint8, height x width x 3, B G R."""
 
     index: int
     file: Path
@@ -49,10 +44,8 @@ class Shot:
 class Source(Closing):
     """Images one after the other, which can be read once; a context manager.
 
-    Attributes:
-        length: the number of images, if known.
-        rate: images per second of a video or camera.
-        capture: the open video or camera of this machine.
+    The number of images may be unknown. Videos and cameras have a rate, in images per second, and those of this
+    machine are open in `capture`.
     """
 
     kind: Kind
@@ -87,7 +80,8 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
     device = _camera(what)
     if device is not None:
         capture = open_camera(device)
-        return Source("camera", device, _camera_shots(device, capture), rate=capture.rate, capture=capture)
+        shots = _film_shots(device, capture, progress, endless=True)
+        return Source("camera", device, shots, rate=capture.rate, capture=capture)
     if is_file(what):
         try:
             with what.open("rb") as stream:
@@ -95,7 +89,7 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
                     video = open_video(stream, what)
                     if video is None:
                         raise not_an_image(what, stream.read(4096))
-                    shots = _video_shots(what, video, progress)
+                    shots = _film_shots(what, video, progress, endless=False)
                     return Source("video", what, shots, video.announced, video.rate, video)
         except OSError as error:
             raise InputError(f"cannot read {what}", why=error.strerror or str(error)) from error
@@ -140,27 +134,19 @@ def _folder_shots(path: Path, files: list[Path], progress: Progress) -> Iterator
         raise InputError(f"no image of the folder {path} can be read", why=reason)
 
 
-def _video_shots(path: Path, video: Capture, progress: Progress) -> Iterator[Shot]:
-    """A truncated video ends early, with a note."""
+def _film_shots(path: Path, film: Capture, progress: Progress, *, endless: bool) -> Iterator[Shot]:
+    """The images of a video, which may end early, with a note, or of a camera, which has no end."""
     count = 0
-    for image in video.images():
-        yield Shot(count, path, image)
-        count += 1
-    if video.announced and count < video.announced:
-        progress.note(f"{path} ended after {count} of {video.announced} images; it may be damaged")
-
-
-def _camera_shots(device: Path, camera: Capture) -> Iterator[Shot]:
-    """A camera has no end."""
-    count = 0
-    for image in camera.images():
-        yield Shot(count, device, image)
-        count += 1
-    raise InputError(
-        f"the camera {device} stopped giving images",
-        why=f"after {count} of them; it may have been unplugged",
-        hints=["connect it again"],
-    )
+    for count, image in enumerate(film.images(), 1):
+        yield Shot(count - 1, path, image)
+    if endless:
+        raise InputError(
+            f"the camera {path} stopped giving images",
+            why=f"after {count} of them; it may have been unplugged",
+            hints=["connect it again"],
+        )
+    if film.announced and count < film.announced:
+        progress.note(f"{path} ended after {count} of {film.announced} images; it may be damaged")
 
 
 def _camera(what: Path) -> Path | None:
@@ -176,13 +162,11 @@ def _camera(what: Path) -> Path | None:
 
 
 def _begins_as_image(path: Path) -> bool:
-    if not is_file(path):
-        return False
-    try:
-        with path.open("rb") as stream:
-            return is_image(stream)
-    except OSError:
-        return False
+    with suppress(OSError):
+        if is_file(path):
+            with path.open("rb") as stream:
+                return is_image(stream)
+    return False
 
 
 def _natural(path: Path) -> list[str | int]:

@@ -27,11 +27,9 @@ _MOST_RATE = 1000.0
 
 
 class Capture(Closing):
-    """An open video or camera; a context manager.
+    """An open video or camera, and its rate in images per second, 25 if unknown; a context manager.
 
-    Attributes:
-        rate: images per second, 25 if unknown.
-        announced: the number of images that the video's file states, often by its length; None for cameras.
+    `announced` is the number of images that the video's file states, often by its length; None for cameras.
     """
 
     def __init__(self, opened: cv2.VideoCapture, first: np.ndarray, announced: int | None) -> None:
@@ -124,14 +122,11 @@ def check_video_writable(path: Path) -> None:
 
 @contextmanager
 def video_file(path: Path, rate: float, *, live: bool = False) -> Iterator[Callable[[np.ndarray], None]]:
-    """Write a video: call the result with each image.
+    """Write a video of `rate` images per second: call the result with each image.
 
     The file appears, complete and playable, when the block ends, even by an exception, unless there is no image.
-    All images get the size of the first one.
-
-    Args:
-        rate: images per second.
-        live: repeat or drop images, so that the video runs in real time. Otherwise each is written once.
+    All images get the size of the first one. With `live`, images are repeated or dropped, so that the video runs in
+    real time.
     """
     check_video_writable(path)
     ended: BaseException | None = None
