@@ -178,6 +178,61 @@ class TestSums:
         assert np.isnan(result).all()  # each filter multiplies it by zero
 
 
+class TestAfterTheSum:
+    @pytest.mark.parametrize("board", ["rpi5", "local"])
+    def test_sigmoids_of_all_halves_are_right_to_ten_bits(self, board: str, tmp_path: Path) -> None:
+        every = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(1, 8, 64, 128)
+        graph, data = begun(*every.shape)
+        passed = graph.node("Conv", data, graph.weight(np.ones((8, 1, 1, 1), np.float32)), group=8)
+        network = in_half(network_of(graph, graph.node("Sigmoid", passed)))
+        inputs = {"data": every.astype(np.float32)}
+        if board == "local":
+            [found] = computed(network, inputs)
+        else:
+            profile = load_board(board)
+            [found] = emulated_outputs(lower_network(network, profile), profile, inputs, tmp_path)
+        with np.errstate(over="ignore"):
+            exact = 1 / (1 + np.exp(-every.astype(np.float64)))
+        np.testing.assert_allclose(found, exact, rtol=0, atol=2.0**-10, equal_nan=True)
+        assert (found == _halved(found))[~np.isnan(exact)].all()
+
+    def test_silu_computes_in_half_from_the_sum_on(self) -> None:
+        graph, data = begun(1, 16, 8, 8)
+        first = silu(graph, graph.conv(data, 16, 16, 1))
+        network = in_half(network_of(graph, graph.conv(first, 16, 16, 1)))
+        lowered = lower_network(network, load_board("rpi5"))
+        [text] = [
+            function.script()
+            for variable, function in lowered.module.functions.items()
+            if "sigmoid" in variable.name_hint
+        ]
+        assert "float16" in text
+        assert "float32" not in text
+
+    @pytest.mark.parametrize("board", ["rpi5", "local"])
+    def test_a_bias_keeps_what_half_precision_rounds_off(self, board: str, tmp_path: Path) -> None:
+        graph, data = begun(1, 8, 4, 4)
+        bias = np.float32(1 / 3)
+        weights = graph.weight(np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1))
+        result = graph.node("Conv", data, weights, graph.weight(np.full(8, bias)))
+        network = in_half(network_of(graph, result))
+        inputs = {"data": np.full((1, 8, 4, 4), -np.float32(np.float16(bias)))}
+        if board == "local":
+            [found] = computed(network, inputs)
+        else:
+            profile = load_board(board)
+            [found] = emulated_outputs(lower_network(network, profile), profile, inputs, tmp_path)
+        np.testing.assert_allclose(found, bias - np.float32(np.float16(bias)), rtol=ROUNDOFF)
+
+    def test_nearest_neighbours_are_moved_as_halves_and_others_computed_in_single(self) -> None:
+        for mode, dtype in (("nearest", "float16"), ("linear", "float32")):
+            graph, data = begun(1, 8, 4, 4)
+            scales = graph.weight(np.array([1, 1, 2, 2], np.float32))
+            larger = graph.node("Resize", graph.conv(data, 8, 8, 1), "", scales, mode=mode)
+            types = types_of(in_half(network_of(graph, graph.conv(larger, 8, 8, 1))))
+            assert [kind for name, kind in types.items() if "resize" in name] == [dtype]
+
+
 def _with_weights(graph: Graph, change: Callable[[np.ndarray], np.ndarray]) -> Graph:
     other = Graph()
     other.nodes, other.inputs = graph.nodes, graph.inputs
