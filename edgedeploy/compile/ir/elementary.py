@@ -139,9 +139,12 @@ def decay(value: Expression) -> Expression:
     """e to the power of a value that is not positive, as in a softmax: no code for large ones."""
     named = _Names()
     x = named(value)
-    rest, bits = _reduced(named, _at_least(x, _SMALLEST_EXPONENT))
-    power = reinterpret(x.ty.dtype, bits << 23)
-    return named.within((_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * power)
+    return named.within(_power(*_reduced(named, _at_least(x, _SMALLEST_EXPONENT))))
+
+
+def _power(rest: Var, bits: Expression) -> Expression:
+    """e to the power of a value that `_reduced` split, if float32 holds its power of two."""
+    return (_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * reinterpret(rest.ty.dtype, bits << 23)
 
 
 def _reduced(named: _Names, value: Expression) -> tuple[Var, Expression]:
@@ -155,7 +158,9 @@ def _reduced(named: _Names, value: Expression) -> tuple[Var, Expression]:
 
 def sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value))."""
-    return _like(value, 1.0) / (_like(value, 1.0) + exponential(_like(value, 0.0) - value))
+    named = _Names()
+    exponent = _between(named, _like(value, 0.0) - value, _SMALLEST_EXPONENT, -_SMALLEST_EXPONENT)
+    return named.within(_like(value, 1.0) / (_like(value, 1.0) + _power(*_reduced(named, exponent))))
 
 
 def half_sigmoid(value: Expression) -> Expression:
@@ -254,7 +259,8 @@ def _neon(name: str, *values: Expression) -> Expression:
 
 
 def _for_aarch64() -> bool:
-    return architecture_of(str(tvm.target.Target.current().attrs["mtriple"])).name == "aarch64"
+    target = tvm.target.Target.current(allow_none=True)
+    return target is not None and architecture_of(str(target.attrs["mtriple"])).name == "aarch64"
 
 
 def _at_least(x: Var, bound: float) -> Expression:
