@@ -103,6 +103,11 @@ class Masks : public Boxes {
       : Boxes(parameters), prototypes_(std::move(prototypes)) {}
 
  protected:
+  Candidates Find(const Outputs& outputs, const Frame& frame) const override {
+    static_cast<void>(outputs.PlanesOf(prototypes_, parameters().extras));  // refuses other shapes in any image
+    return Boxes::Find(outputs, frame);
+  }
+
   bool Place(const Candidate& found, const Outputs& outputs, const Frame& frame, Detection* result) const override {
     Boxes::Place(found, outputs, frame, result);
     const Planes shapes = outputs.PlanesOf(prototypes_, parameters().extras);

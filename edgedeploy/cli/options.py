@@ -17,6 +17,7 @@ from edgedeploy.cli.console import shown_progress
 from edgedeploy.errors import BoardConnectionError, InputError, OutputError
 
 if TYPE_CHECKING:
+    from edgedeploy.base.progress import Progress
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
@@ -366,7 +367,9 @@ class RemoteBoard(Where, BoardOrLast):
     """A board to connect to, and its address; `board` is the first option."""
 
     @contextmanager
-    def connected(self, model: str | None = None) -> Iterator[tuple[Connection, ResolvedBoard]]:
+    def connected(
+        self, model: str | None = None, progress: Progress | None = None
+    ) -> Iterator[tuple[Connection, ResolvedBoard]]:
         """Connect to the board while the block runs; the name of a model is checked before that."""
         from edgedeploy.release.layout import check_model
         from edgedeploy.remote.connection import Connection
@@ -375,7 +378,7 @@ class RemoteBoard(Where, BoardOrLast):
             check_model(model)
         resolved = self.resolved()
         [address] = self.addresses(resolved)
-        with Connection(address, strict=self.strict_host_key, progress=shown_progress()) as connection:
+        with Connection(address, strict=self.strict_host_key, progress=progress or shown_progress()) as connection:
             yield connection, resolved
 
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from edgedeploy.cli.console import ConsoleProgress, as_table, foreign, print_result, print_text, stderr, stdout
 from edgedeploy.cli.groups import Commands
-from edgedeploy.cli.options import BoardOption, ThreadsOption, WhereAll, completing, one_host_option
+from edgedeploy.cli.options import BoardOption, WhereAll, completing, one_host_option
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
@@ -78,9 +78,13 @@ def server(
     board: BoardOption = "local",
     *,
     where: WhereAll,
-    tracker_at: TrackerOption = None,
+    tracker_at: str | None = Option(
+        None, "--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."
+    ),
     key: str | None = Option(None, help="Key that clients ask for; default: the board's name."),
-    threads: ThreadsOption = None,
+    threads: int | None = Option(
+        None, "--threads", "-t", min=1, help="Threads of a session; default: one per processor."
+    ),
     detach: DetachOption = False,
 ) -> None:
     """Run a server on one or several boards of a kind, over SSH alone; on this machine for `local`.

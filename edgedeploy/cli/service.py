@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from typer import Option
 
+from edgedeploy.base.progress import SILENT
 from edgedeploy.cli.console import as_table, print_lines, print_result, shown_progress, stdout
 from edgedeploy.cli.groups import Commands
 from edgedeploy.cli.options import ModelOnBoard, RemoteBoard
@@ -102,7 +103,7 @@ def logs(
     from edgedeploy.remote.place import Place
     from edgedeploy.service.systemd import LOGS
 
-    with where.connected(model) as (connection, _):
+    with where.connected(model, SILENT) as (connection, _):
         program = Place(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
         try:
             for line in program.lines():

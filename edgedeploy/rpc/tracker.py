@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import re
 import secrets
 import socket
@@ -277,6 +278,7 @@ def _listen(wanted: Endpoint) -> int:
         why = getattr(error, "strerror", None) or str(error)
         raise RpcError(f"the tracker does not start at {wanted}", why=why, hints=[_remedy(error)]) from error
     asyncio.set_event_loop(asyncio.new_event_loop())
+    logging.disable()  # whoever connects decides what is logged
     # Everyone who knows the second argument can end the tracker.
     _tracker = TrackerServerHandler(listener, secrets.token_hex(16))
     return int(listener.getsockname()[1])
