@@ -27,7 +27,7 @@ from edgedeploy.cli.doctor import _print, _table
 from edgedeploy.cli.terminal import Terminal
 from edgedeploy.doctor import host, opencl, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
-from edgedeploy.doctor.check import Check, Finding, Group, Result, State, check, failed, ok, warning
+from edgedeploy.doctor.check import Check, Finding, Result, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
@@ -400,7 +400,7 @@ def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch:
 
 
 def made(name: str, look: object, **options: object) -> Check:
-    return check(name, Group.HOST, **options)(look)
+    return check(name, "host", **options)(look)
 
 
 def test_a_check_that_hangs_fails_in_its_time_and_the_others_go_on(local: Case) -> None:
