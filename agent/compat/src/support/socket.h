@@ -66,11 +66,9 @@ class TCPSocket : public Socket {
 
   // One call's worth of bytes; -1 for an error, 0 if the other side has closed.
   ssize_t Send(const void* data, size_t size) {
-    return Repeat([&] { return send(descriptor_, data, size, MSG_NOSIGNAL); });
+    return TEMP_FAILURE_RETRY(send(descriptor_, data, size, MSG_NOSIGNAL));
   }
-  ssize_t Recv(void* data, size_t size) {
-    return Repeat([&] { return recv(descriptor_, data, size, 0); });
-  }
+  ssize_t Recv(void* data, size_t size) { return TEMP_FAILURE_RETRY(recv(descriptor_, data, size, 0)); }
 
   // As many bytes as can be had; fewer than `size` if the connection ends.
   size_t SendAll(const void* data, size_t size) {
@@ -81,14 +79,6 @@ class TCPSocket : public Socket {
   }
 
  private:
-  template <typename Call>
-  static ssize_t Repeat(Call call) {
-    ssize_t count;
-    do {
-      count = call();
-    } while (count < 0 && errno == EINTR);
-    return count;
-  }
   template <typename Call>
   static size_t All(size_t size, Call call) {
     size_t done = 0;

@@ -44,59 +44,48 @@ struct Serializer<T, std::enable_if_t<kIsPlain<T>>> {
   static bool Read(Stream* stream, T* value) { return stream->Read(static_cast<void*>(value), sizeof(T)) == sizeof(T); }
 };
 
-template <>
-struct Serializer<std::string> {
+template <typename Sequence, typename Item>
+struct SequenceSerializer {
   static constexpr bool enabled = true;
-  static void Write(Stream* stream, const std::string& value) {
-    stream->Write<uint64_t>(value.size());
-    stream->Write(static_cast<const void*>(value.data()), value.size());
-  }
-  static bool Read(Stream* stream, std::string* value) {
-    uint64_t count = 0;
-    return stream->Read(&count) && ReadItems(stream, value, count);
-  }
-};
-
-template <>
-struct Serializer<ffi::String> {
-  static constexpr bool enabled = true;
-  static void Write(Stream* stream, const ffi::String& value) {
-    stream->Write<uint64_t>(value.size());
-    stream->Write(static_cast<const void*>(value.data()), value.size());
-  }
-  static bool Read(Stream* stream, ffi::String* value) {
-    std::string text;
-    if (!Serializer<std::string>::Read(stream, &text)) return false;
-    *value = ffi::String(std::move(text));
-    return true;
-  }
-};
-
-template <typename T>
-struct Serializer<std::vector<T>> {
-  static constexpr bool enabled = true;
-  static void Write(Stream* stream, const std::vector<T>& values) {
-    stream->Write<uint64_t>(values.size());
-    if constexpr (kIsPlain<T>) {
-      stream->Write(static_cast<const void*>(values.data()), values.size() * sizeof(T));
+  static void Write(Stream* stream, const Sequence& items) {
+    stream->Write<uint64_t>(items.size());
+    if constexpr (kIsPlain<Item>) {
+      stream->Write(static_cast<const void*>(items.data()), items.size() * sizeof(Item));
     } else {
-      for (const T& value : values) stream->Write(value);
+      for (const Item& item : items) stream->Write(item);
     }
   }
-  static bool Read(Stream* stream, std::vector<T>* values) {
+  static bool Read(Stream* stream, Sequence* items) {
     uint64_t count = 0;
     if (!stream->Read(&count)) return false;
-    if constexpr (kIsPlain<T>) {
-      return ReadItems(stream, values, count);
+    if constexpr (kIsPlain<Item>) {
+      return ReadItems(stream, items, count);
     } else {
-      values->clear();
+      items->clear();
       for (uint64_t i = 0; i < count; ++i) {
-        T value{};
-        if (!stream->Read(&value)) return false;
-        values->push_back(std::move(value));
+        if (!stream->Read(&items->emplace_back())) return false;
       }
       return true;
     }
+  }
+};
+
+template <>
+struct Serializer<std::string> : SequenceSerializer<std::string, char> {};
+
+template <typename T>
+struct Serializer<std::vector<T>> : SequenceSerializer<std::vector<T>, T> {};
+
+// TVM's own containers look as those of the standard library.
+template <>
+struct Serializer<ffi::String> {
+  static constexpr bool enabled = true;
+  static void Write(Stream* stream, const ffi::String& value) { stream->Write(std::string(value)); }
+  static bool Read(Stream* stream, ffi::String* value) {
+    std::string text;
+    const bool whole = stream->Read(&text);
+    *value = ffi::String(std::move(text));
+    return whole;
   }
 };
 
@@ -104,20 +93,13 @@ template <typename T>
 struct Serializer<ffi::Array<T>> {
   static constexpr bool enabled = true;
   static void Write(Stream* stream, const ffi::Array<T>& values) {
-    stream->Write<uint64_t>(values.size());
-    for (const T& value : values) stream->Write(value);
+    stream->Write(std::vector<T>(values.begin(), values.end()));
   }
   static bool Read(Stream* stream, ffi::Array<T>* values) {
-    uint64_t count = 0;
-    if (!stream->Read(&count)) return false;
-    ffi::Array<T> read;
-    for (uint64_t i = 0; i < count; ++i) {
-      T value{};
-      if (!stream->Read(&value)) return false;
-      read.push_back(value);
-    }
-    *values = std::move(read);
-    return true;
+    std::vector<T> items;
+    const bool whole = stream->Read(&items);
+    *values = ffi::Array<T>(items.begin(), items.end());
+    return whole;
   }
 };
 
