@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace agent::opencl {
 namespace {
@@ -86,8 +87,9 @@ Queue::~Queue() { Library().clReleaseCommandQueue(queue_); }
 
 Event Queue::Mark() {
   device_->RequireAlive();
-  Event event;
-  device_->Done(Library().clEnqueueMarkerWithWaitList(queue_, 0, nullptr, event.out()), "mark a command queue");
+  cl_event marked = nullptr;
+  device_->Done(Library().clEnqueueMarkerWithWaitList(queue_, 0, nullptr, &marked), "mark a command queue");
+  Event event(marked);
   device_->Done(Library().clFlush(queue_), "flush a command queue");
   return event;
 }

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "opencl/api.h"
@@ -15,26 +14,10 @@
 namespace agent::opencl {
 
 // An event that is released with its owner.
-class Event {
- public:
-  Event() = default;
-  explicit Event(cl_event event) : event_(event) {}
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() {
-    if (event_) Library().clReleaseEvent(event_);
-  }
-  cl_event get() const { return event_; }
-  // Where a function of OpenCL puts one; there must be none yet.
-  cl_event* out() { return &event_; }
-  explicit operator bool() const { return event_ != nullptr; }
-
- private:
-  cl_event event_ = nullptr;
+struct ReleaseEvent {
+  void operator()(cl_event event) const { Library().clReleaseEvent(event); }
 };
+using Event = std::unique_ptr<Event_, ReleaseEvent>;
 
 class Device;
 

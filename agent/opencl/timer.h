@@ -31,16 +31,16 @@ class Timed {
  public:
   explicit Timed(const Device& device, bool is_kernel = false) : device_(device), is_kernel_(is_kernel) {}
   // What a call that enqueues a command takes as its last argument.
-  cl_event* out() { return Recorder::running ? event_.out() : nullptr; }
+  cl_event* out() { return Recorder::running ? &event_ : nullptr; }
   // Gives the event to the recorder, which may wait for the device, and fail.
   void Record() {
-    if (event_ && Recorder::running) Recorder::running->Add(device_, is_kernel_, std::move(event_));
+    if (event_) Recorder::running->Add(device_, is_kernel_, Event(event_));
   }
 
  private:
   const Device& device_;
   bool is_kernel_;
-  Event event_;
+  cl_event event_ = nullptr;
 };
 
 }  // namespace agent::opencl
