@@ -16,7 +16,6 @@
 #include "commands.h"
 #include "files.h"
 #include "machine.h"
-#include "releases.h"
 #include "version.h"
 
 namespace agent {

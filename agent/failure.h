@@ -19,6 +19,9 @@ enum class Code {
   kInternal = 70,
 };
 
+// How many bytes the first character of a text has; 0 if it is not UTF-8 (RFC 3629).
+size_t Utf8Size(std::string_view text);
+
 // Text that moves no cursor, rings no bell and turns no direction of writing: what packages and files call things goes
 // to terminals. Control characters and invalid UTF-8 are escaped; line breaks are kept if `lines` is set.
 std::string Printable(std::string_view text, bool lines = false);

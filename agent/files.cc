@@ -1,19 +1,21 @@
 #include "files.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
-#include "releases.h"
 #include "sha256.h"
 
 namespace agent {
@@ -21,6 +23,21 @@ namespace {
 
 // A manifest is a few kB; edgedeploy refuses larger ones as well.
 constexpr off_t kMaximumManifest = 1 << 20;
+
+// Where releases lie below the home folder, and the link to the one in use.
+constexpr const char* kReleases = "/.local/share/edgedeploy/releases/";
+constexpr const char* kCurrent = "/current";
+
+std::string HomeFolder() {
+  if (const char* home = std::getenv("HOME"); home && *home) return home;
+  char text[1 << 12];
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, text, sizeof text, &found) != 0 || !found) {
+    throw Failure(Code::kOther, "the user's home folder is not known", "set HOME");
+  }
+  return found->pw_dir;
+}
 
 // Opens a name of at most one folder below `root` without following links, and not blocking on a pipe.
 Descriptor OpenPlain(int root, const std::string& name) {
@@ -43,6 +60,19 @@ Descriptor OpenChecked(int root, const std::string& name, struct stat* state) {
 
 }  // namespace
 
+size_t Utf8Size(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const int first = byte(0);
+  if (first < 0x80) return 1;
+  // The shortest form, and no surrogates.
+  const int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  const size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  bool valid = first >= 0xC2 && first <= 0xF4 && byte(1) >= least && byte(1) <= most;
+  for (size_t i = 2; i < size; ++i) valid = valid && (byte(i) & 0xC0) == 0x80;
+  return valid ? size : 0;
+}
+
 std::string Printable(std::string_view text, bool lines) {
   // Those of ISO 6429, and Unicode's marks of the direction of writing and of lines.
   const auto is_control = [](uint32_t c) {
@@ -52,27 +82,17 @@ std::string Printable(std::string_view text, bool lines) {
   std::string printable;
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
-    const size_t size = first < 0x80   ? 1
-                        : first < 0xC0 ? 0
-                        : first < 0xE0 ? 2
-                        : first < 0xF0 ? 3
-                        : first < 0xF8 ? 4
-                                       : 0;
+    const size_t size = Utf8Size(text.substr(at));
     uint32_t character = size > 1 ? first & (0x7F >> size) : first;
-    bool is_whole = size > 0 && at + size <= text.size();
-    for (size_t i = 1; is_whole && i < size; ++i) {
-      is_whole = (text[at + i] & 0xC0) == 0x80;
-      character = character << 6 | (text[at + i] & 0x3F);
-    }
-    if (is_whole && (!is_control(character) || (lines && character == '\n'))) {
+    for (size_t i = 1; i < size; ++i) character = character << 6 | (text[at + i] & 0x3F);
+    if (size > 0 && (!is_control(character) || (lines && character == '\n'))) {
       printable += text.substr(at, size);
     } else {
       char escape[8];
-      if (!is_whole) character = first;
       std::snprintf(escape, sizeof escape, character < 0x100 ? "\\x%02x" : "\\u%04x", character);
       printable += escape;
     }
-    at += is_whole ? size : 1;
+    at += std::max<size_t>(size, 1);
   }
   return printable;
 }
@@ -83,13 +103,7 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
-ssize_t ReadSome(int descriptor, void* data, size_t size) {
-  ssize_t count;
-  do {
-    count = read(descriptor, data, size);
-  } while (count < 0 && errno == EINTR);
-  return count;
-}
+ssize_t ReadSome(int descriptor, void* data, size_t size) { return TEMP_FAILURE_RETRY(read(descriptor, data, size)); }
 
 void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code) {
   size_t done = 0;
@@ -126,8 +140,7 @@ std::string ReadSystemFile(const std::string& path) {
 void WriteAll(int descriptor, const void* data, size_t size, const std::string& name) {
   const auto* bytes = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t count = write(descriptor, bytes, size);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = TEMP_FAILURE_RETRY(write(descriptor, bytes, size));
     if (count < 0) throw Failure(Code::kOutput, "cannot write " + name, SystemError());
     bytes += count;
     size -= static_cast<size_t>(count);
@@ -144,6 +157,20 @@ void MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) throw Failure(Code::kOutput, "cannot make the folder " + path, error.message());
+}
+
+std::string PathOfRelease(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  if (!IsModelName(name)) {
+    throw Failure(Code::kUsage, "'" + name + "' is not a model name", "the path of a folder has a slash in it");
+  }
+  return HomeFolder() + kReleases + name + kCurrent;
+}
+
+std::string RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
+  if (!real) throw Failure(Code::kPackage, "there is no release " + path, SystemError());
+  return real.get();
 }
 
 Package::Package(std::string folder)

@@ -1,4 +1,5 @@
-// Files: read whole, written whole, and those of a package, which may be hostile.
+// Files: read whole, written whole, and those of a package, which may be hostile. Releases that were pushed to this
+// board (edgedeploy/release/layout.py).
 #pragma once
 
 #include <sys/types.h>
@@ -42,6 +43,12 @@ void WriteAll(int descriptor, const void* data, size_t size, const std::string& 
 void WriteFile(const std::string& path, const void* data, size_t size);
 // Makes a folder and its parents.
 void MakeFolder(const std::string& path);
+
+// The path of what a caller calls a release: what has a slash in it is a path; another name is a model's, and stands
+// for the link to its release in use. Failure(kUsage) if no model can be called so.
+std::string PathOfRelease(const std::string& name);
+// Where a path leads, without links. Failure(kPackage) if there is nothing.
+std::string RealPath(const std::string& path);
 
 // The folder that a package was unpacked into. All failures are Failure(kPackage).
 class Package {

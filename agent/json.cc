@@ -45,7 +45,9 @@ class Parser {
     for (size_t at = 0; at < text_.size(); ++at) {
       const char c = text_[at];
       if (static_cast<unsigned char>(c) >= 0x80) {
-        at += MoreBytes(at);
+        const size_t size = Utf8Size(std::string_view(text_).substr(at));
+        if (size == 0) Refuse(at, "bytes that are not UTF-8");
+        at += size - 1;
       } else if (c == '"') {
         quoted = !quoted;
       } else if (quoted) {
@@ -64,20 +66,6 @@ class Parser {
         Refuse(at, "neither Infinity nor NaN is JSON");
       }
     }
-  }
-
-  // How many bytes follow the first of a character beyond ASCII, in the shortest form and no surrogate (RFC 3629).
-  size_t MoreBytes(size_t at) const {
-    const auto byte = [&](size_t i) { return i < text_.size() ? static_cast<unsigned char>(text_[i]) : 0; };
-    const int first = byte(at);
-    const int second = byte(at + 1);
-    const int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    const size_t more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
-    bool valid = first >= 0xC2 && first <= 0xF4 && second >= least && second <= most;
-    for (size_t i = 2; i <= more; ++i) valid = valid && (byte(at + i) & 0xC0) == 0x80;
-    if (!valid) Refuse(at, "bytes that are not UTF-8");
-    return more;
   }
 
   // Keeps a number and leaves a 0 in its place: tvm_ffi reads more grammars than JSON's, and no subnormal numbers.

@@ -13,7 +13,6 @@
 #include "interruption.h"
 #include "machine.h"
 #include "model.h"
-#include "releases.h"
 #include "vision/detector.h"
 
 namespace agent {

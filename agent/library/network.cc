@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "machine.h"
-#include "releases.h"
 #include "subnormals.h"
 
 namespace agent {
