@@ -178,7 +178,7 @@ struct Model::Loaded {
   }
 
   // Prepares an entry of the manifest: its function, and inputs of zeros.
-  void Enter(const Entry& entry) {
+  void Prepare(const Entry& entry) {
     inputs = entry.inputs;
     outputs = entry.outputs;
     function = entry.function;
@@ -228,10 +228,12 @@ struct Model::Loaded {
   }
 };
 
-Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loaded>()) {
+Model::Model(const Package& package, int threads) : entries_(package.manifest().entries), all_(entries_.size()) {
   const Manifest& manifest = package.manifest();
   RefuseOtherMachines(manifest);
   FlushSubnormals();  // the library's threads calculate as the one that calls
+  all_.front() = std::make_unique<Loaded>();
+  loaded_ = all_.front().get();
   loaded_->device = FindDevice(manifest.opencl_device);
   try {
     loaded_->library = SharedLibrary::Load(package.LibraryPath());
@@ -243,18 +245,23 @@ Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loa
   } catch (const std::exception& error) {
     Rethrow(error, Code::kPackage, "the network cannot be loaded");
   }
-  loaded_->Enter(manifest.entries.front());
-}
-
-Model::Model(const Model& first, const Entry& entry) : loaded_(std::make_unique<Loaded>()) {
-  loaded_->device = first.loaded_->device;
-  loaded_->library = first.loaded_->library;
-  loaded_->machine = first.loaded_->machine;
-  loaded_->weights = first.loaded_->weights;
-  loaded_->Enter(entry);
+  loaded_->Prepare(entries_.front());
 }
 
 Model::~Model() = default;
+
+void Model::Enter(size_t entry) {
+  if (!all_[entry]) {
+    auto made = std::make_unique<Loaded>();
+    made->device = loaded_->device;
+    made->library = loaded_->library;
+    made->machine = loaded_->machine;
+    made->weights = loaded_->weights;
+    made->Prepare(entries_[entry]);
+    all_[entry] = std::move(made);
+  }
+  loaded_ = all_[entry].get();
+}
 
 const std::vector<TensorSpec>& Model::inputs() const { return loaded_->inputs; }
 const std::vector<TensorSpec>& Model::outputs() const { return loaded_->outputs; }

@@ -24,10 +24,11 @@ class Model {
   // Loads the library, which starts threads of its own: `threads`, the calling one among them. From here on that one
   // calculates without subnormals. Failure(kPackage) if the library is not for this machine or does not load.
   Model(const Package& package, int threads);
-  // The same library for another of the manifest's entries: code, weights and threads are shared.
-  Model(const Model& first, const Entry& entry);
   ~Model();
 
+  // Turns to one of the manifest's entries, at first the first one. Each has inputs of its own from its first use on;
+  // code, weights and threads are shared.
+  void Enter(size_t entry);
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
 
@@ -60,7 +61,9 @@ class Model {
 
  private:
   struct Loaded;
-  std::unique_ptr<Loaded> loaded_;
+  std::vector<Entry> entries_;
+  std::vector<std::unique_ptr<Loaded>> all_;  // of each entry that was used
+  Loaded* loaded_;                            // of the one in use
 };
 
 // Gives back what the process keeps of the memory of networks for their next inferences, where no network has it.

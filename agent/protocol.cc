@@ -27,11 +27,11 @@ bool RequestReader::Next(Request* request) {
   const std::optional<std::string> line = Line();
   if (!line) return false;
   request->body = ParseJson(*line);
-  int64_t bytes = 0;
-  if (const Json* given = request->body.find("bytes")) bytes = given->integer();
+  const int64_t bytes = NumberOf(request->body, "bytes", 0);
   if (const Json* given = request->body.find("id")) request->id = *given;
   if (bytes < 0 || bytes > kMaximumBytes) throw JsonError("an impossible number of bytes");
   request->bytes = bytes;
+  unread_ = static_cast<size_t>(bytes);
   return true;
 }
 
@@ -43,6 +43,7 @@ void RequestReader::Bytes(void* data, size_t size) {
     if (target) target = std::copy_n(buffer_ + begin_, count, target);
     begin_ += count;
     size -= count;
+    unread_ -= count;
   }
 }
 
@@ -68,10 +69,7 @@ std::optional<std::string> RequestReader::Line() {
 ssize_t RequestReader::Receive(void* data, size_t size) { return read(descriptor_, data, size); }
 
 bool RequestReader::Fill() {
-  ssize_t count;
-  do {
-    count = Receive(buffer_, sizeof buffer_);
-  } while (count < 0 && errno == EINTR);
+  const ssize_t count = TEMP_FAILURE_RETRY(Receive(buffer_, sizeof buffer_));
   if (count < 0) throw Failure(Code::kInput, "cannot read " + name_, SystemError());
   begin_ = 0;
   end_ = static_cast<size_t>(count);
@@ -132,6 +130,11 @@ void RequireInputBytes(int64_t wanted, int64_t announced) {
   if (wanted == announced) return;
   throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
                 std::to_string(announced) + " were announced");
+}
+
+int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
+  const Json* given = request.find(name);
+  return given ? given->integer() : otherwise;
 }
 
 int64_t BytesOf(const std::vector<TensorSpec>& specs) {

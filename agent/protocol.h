@@ -30,8 +30,10 @@ class RequestReader {
   // Failure(kInput) if the input ended within it or the line is too long: nobody can tell where the next one begins.
   // `request->id` is there if it was read by then.
   bool Next(Request* request);
-  // Exactly `size` bytes, to `data` or to nowhere. Failure(kInput) if the input ends before.
+  // The next `size` bytes of the request, to `data` or to nowhere. Failure(kInput) if the input ends before.
   void Bytes(void* data, size_t size);
+  // Leaves out what was not read of the request's bytes.
+  void Discard() { Bytes(nullptr, unread_); }
 
  protected:
   int descriptor() const { return descriptor_; }
@@ -44,6 +46,7 @@ class RequestReader {
   bool Fill();
 
   int descriptor_;
+  size_t unread_ = 0;  // of the request's bytes
   std::string name_;
   char buffer_[65536];
   size_t begin_ = 0;
@@ -63,6 +66,8 @@ Json Refusal(const Json& id, Code code, const std::string& error);
 void Send(int descriptor, const Json& message);
 // Failure(kInput) unless as many bytes of inputs were announced as there are to be.
 void RequireInputBytes(int64_t wanted, int64_t announced);
+// A whole number that a request states, or `otherwise`.
+int64_t NumberOf(const Json& request, const char* name, int64_t otherwise);
 // The size of all tensors together.
 int64_t BytesOf(const std::vector<TensorSpec>& specs);
 

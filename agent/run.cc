@@ -1,7 +1,6 @@
 // `agent run`: inputs from files, times and statistics, outputs to files.
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "arguments.h"
@@ -85,15 +84,13 @@ Code RunCommand(const Words& words) {
   }
   const Package package(arguments.Only("package"));
   const std::vector<Entry>& entries = package.manifest().entries;
-  const int place = arguments.Integer("entry", 0, 0, static_cast<int>(entries.size()) - 1);
-  const Entry& entry = entries[static_cast<size_t>(place)];
+  const auto place = static_cast<size_t>(arguments.Integer("entry", 0, 0, static_cast<int>(entries.size()) - 1));
   const int threads = ChooseThreads(asked, package.manifest().threads);
   const double before_load_ms = MillisecondsSinceStart();
-  Model first(package, threads);
-  const std::unique_ptr<Model> other = place > 0 ? std::make_unique<Model>(first, entry) : nullptr;
-  Model& model = other ? *other : first;
+  Model model(package, threads);
+  model.Enter(place);
   const double load_ms = MillisecondsSinceStart() - before_load_ms;
-  SetInputs(arguments, package, entry, &model);
+  SetInputs(arguments, package, entries[place], &model);
 
   // The first inference warms up; if none is asked for, it is the first that is measured.
   const double first_ms = model.TimedRun();

@@ -57,21 +57,21 @@ Code SelfTestCommand(const Words& words) {
   const Package package(arguments.Only("package"));
   const Manifest& manifest = package.manifest();
   const int threads = ChooseThreads(asked, manifest.threads);
-  Model first(package, threads);
+  Model model(package, threads);
 
   bool passed = true;
   std::optional<double> first_ms;
   Json outputs{Json::Array{}};
-  const auto test = [&](Model* model, const Entry& entry, const Case& each) {
-    model->SetRecordedInputs(package, each);
+  const auto test = [&](const Entry& entry, const Case& each) {
+    model.SetRecordedInputs(package, each);
     const double before_ms = MillisecondsSinceStart();
-    model->Run();
+    model.Run();
     if (!first_ms) first_ms = MillisecondsSinceStart() - before_ms;
-    for (size_t i = 0; i < model->outputs().size(); ++i) {
-      const TensorSpec& spec = model->outputs()[i];
+    for (size_t i = 0; i < model.outputs().size(); ++i) {
+      const TensorSpec& spec = model.outputs()[i];
       const auto expected = std::make_unique<char[]>(spec.bytes);
       package.Read(each.outputs[i], expected.get(), spec.bytes);
-      const Comparison compared = Compare(spec, model->Output(i), expected.get(), each.relative[i], each.absolute);
+      const Comparison compared = Compare(spec, model.Output(i), expected.get(), each.relative[i], each.absolute);
       passed = passed && compared.agrees();
       Json output = Json::NewObject();
       output.Set("case", each.name).Set("name", spec.name).Set("largest_difference", compared.largest_difference);
@@ -80,10 +80,9 @@ Code SelfTestCommand(const Words& words) {
       outputs.Add(std::move(output));
     }
   };
-  for (const Entry& entry : manifest.entries) {
-    const bool is_first = &entry == &manifest.entries.front();
-    const std::unique_ptr<Model> other = is_first ? nullptr : std::make_unique<Model>(first, entry);
-    for (const Case& each : entry.selftest.cases) test(is_first ? &first : other.get(), entry, each);
+  for (size_t i = 0; i < manifest.entries.size(); ++i) {
+    model.Enter(i);
+    for (const Case& each : manifest.entries[i].selftest.cases) test(manifest.entries[i], each);
   }
   Json result = Json::NewObject();
   result.Set("model", manifest.model).Set("board", manifest.board).Set("threads", threads).Set("passed", passed);

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <memory>
-
 #include "arguments.h"
 #include "commands.h"
 #include "files.h"
@@ -19,8 +17,8 @@ constexpr int64_t kMaximumCount = 1'000'000;
 
 class Server {
  public:
-  Server(Model* model, const std::vector<Entry>& entries, Descriptor output)
-      : first_(model), model_(model), entries_(entries), output_(std::move(output)), others_(entries.size()) {}
+  Server(Model* model, size_t entries, Descriptor output)
+      : model_(model), entries_(static_cast<int64_t>(entries)), output_(std::move(output)) {}
 
   void Greet(const Manifest& manifest, int threads, double load_ms) {
     Send(Greeting(manifest, threads, load_ms, model_->Device()));
@@ -31,7 +29,7 @@ class Server {
     for (;;) {
       Request request;
       try {
-        if (!reader_->Next(&request)) return;
+        if (!reader_.Next(&request)) return;
       } catch (const JsonError& error) {
         // Nobody can tell where the next request begins.
         Refuse(request.id, Code::kInput, std::string("invalid request: ") + error.what());
@@ -41,56 +39,44 @@ class Server {
         throw;
       }
       ++requests_;
-      if (!Answer(request.body, request.id, request.bytes)) return;
+      if (!Answer(request)) return;
     }
   }
 
  private:
   // Reads the request's bytes and replies. Returns whether there is more to come.
-  bool Answer(const Json& request, const Json& id, int64_t bytes) {
-    int64_t unread = bytes;
+  bool Answer(const Request& request) {
     try {
-      const std::string& command = request.at("command").text();
+      const std::string& command = request.body.at("command").text();
       if (const Work work = Inference(command)) {
-        Enter(request);
-        RequireInputBytes(BytesOf(model_->inputs()), bytes);
+        const int64_t entry = NumberOf(request.body, "entry", 0);
+        if (entry < 0 || entry >= entries_) throw JsonError("entry is out of range");
+        model_->Enter(static_cast<size_t>(entry));
+        RequireInputBytes(BytesOf(model_->inputs()), request.bytes);
         for (size_t i = 0; i < model_->inputs().size(); ++i) {
-          reader_->Bytes(model_->Input(i), model_->inputs()[i].bytes);
+          reader_.Bytes(model_->Input(i), model_->inputs()[i].bytes);
         }
-        unread = 0;
-        (this->*work)(request, id);
+        (this->*work)(request.body, request.id);
         return true;
       }
-      Discard(&unread);
+      reader_.Discard();
       if (command == "status") {
-        Json reply = Reply(id);
+        Json reply = Reply(request.id);
         Send(reply.Set("requests", requests_).Set("memory", ProcessMemory()).Set("temperature_c", Temperature()));
         return true;
       }
       if (command == "quit") {
-        Send(Reply(id));
+        Send(Reply(request.id));
         return false;
       }
       throw Failure(Code::kInput, "unknown command '" + command + "'");
     } catch (const JsonError& error) {
-      Discard(&unread);
-      Refuse(id, Code::kInput, error.what());
+      Refuse(request.id, Code::kInput, error.what());
     } catch (const Failure& failure) {
       if (failure.code() == Code::kOutput) throw;
-      Discard(&unread);
-      Refuse(id, failure.code(), failure.what());
+      Refuse(request.id, failure.code(), failure.what());
     }
     return true;
-  }
-
-  // Turns to the entry that a request names, whose inputs and workspace are there from its first request on.
-  void Enter(const Json& request) {
-    const Json* given = request.find("entry");
-    const int64_t entry = given ? given->integer() : 0;
-    if (entry < 0 || entry >= static_cast<int64_t>(entries_.size())) throw JsonError("entry is out of range");
-    const auto place = static_cast<size_t>(entry);
-    if (place > 0 && !others_[place]) others_[place] = std::make_unique<Model>(*first_, entries_[place]);
-    model_ = place > 0 ? others_[place].get() : first_;
   }
 
   using Work = void (Server::*)(const Json& request, const Json& id);
@@ -148,26 +134,21 @@ class Server {
   }
 
   static int Count(const Json& request, const char* name, int64_t otherwise, int64_t least) {
-    const Json* given = request.find(name);
-    const int64_t value = given ? given->integer() : otherwise;
+    const int64_t value = NumberOf(request, name, otherwise);
     if (value < least || value > kMaximumCount) throw JsonError(std::string(name) + " is out of range");
     return static_cast<int>(value);
   }
 
-  void Refuse(const Json& id, Code code, const std::string& error) { Send(Refusal(id, code, error)); }
-  void Send(const Json& reply) { agent::Send(output_.get(), reply); }
-  void Discard(int64_t* unread) {
-    const auto size = static_cast<size_t>(*unread);
-    *unread = 0;
-    reader_->Bytes(nullptr, size);
+  void Refuse(const Json& id, Code code, const std::string& error) {
+    reader_.Discard();
+    Send(Refusal(id, code, error));
   }
+  void Send(const Json& reply) { agent::Send(output_.get(), reply); }
 
-  Model* first_;
-  Model* model_;  // of the entry that is in use
-  const std::vector<Entry>& entries_;
+  Model* model_;
+  int64_t entries_;
   Descriptor output_;
-  std::vector<std::unique_ptr<Model>> others_;  // of the first there is none
-  std::unique_ptr<RequestReader> reader_ = std::make_unique<RequestReader>(STDIN_FILENO, "standard input");
+  RequestReader reader_{STDIN_FILENO, "standard input"};
   int64_t requests_ = 0;
 };
 
@@ -182,7 +163,7 @@ Code ServeCommand(const Words& words) {
   EndWithReader(output.get());
   const double before_ms = MillisecondsSinceStart();
   Model model(package, threads);
-  Server server(&model, package.manifest().entries, std::move(output));
+  Server server(&model, package.manifest().entries.size(), std::move(output));
   server.Greet(package.manifest(), threads, MillisecondsSinceStart() - before_ms);
   server.Loop();
   return Code::kDone;

@@ -63,12 +63,28 @@ void ServedNetwork::RequireDetector() {
   network_.detector();
 }
 
-int64_t ServedNetwork::InputBytes(int64_t entry) { return SizesOf(entry).inputs; }
-int64_t ServedNetwork::OutputBytes(int64_t entry) { return SizesOf(entry).outputs; }
+template <typename Work>
+void ServedNetwork::InTurn(const Work& work) {
+  const std::lock_guard<std::mutex> turn(turn_);
+  const Busy busy(&busy_since_);
+  network_.Follow();
+  work();
+}
 
 int64_t ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply) {
   int64_t written = 0;
-  Infer(entry, values, bytes, reply, [&] {
+  InTurn([&] {
+    RequireInputBytes(SizesOf(entry).inputs, bytes);  // of another release by now, maybe
+    network_.SetEntry(static_cast<size_t>(entry));
+    const auto* each = static_cast<const char*>(values);
+    for (size_t i = 0; i < network_.model().inputs().size(); ++i) {
+      const size_t size = network_.model().inputs()[i].bytes;
+      network_.SetInput(i, each, size);
+      each += size;
+    }
+    const double before_ms = NowMs();
+    network_.Infer();
+    reply->Set("ms", NowMs() - before_ms).Set("release", release_);
     const std::vector<TensorSpec>& outputs = network_.model().outputs();
     written = BytesOf(outputs);
     if (written > room) throw Failure(Code::kInput, "the release in use has larger outputs");
@@ -81,45 +97,26 @@ int64_t ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, voi
   return written;
 }
 
-template <typename Take>
-void ServedNetwork::Infer(int64_t entry, const void* values, int64_t bytes, Json* reply, const Take& take) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  const Busy busy(&busy_since_);
-  network_.Follow();
-  RequireInputBytes(InputBytes(entry), bytes);  // of another release by now, maybe
-  network_.SetEntry(static_cast<size_t>(entry));
-  const auto* each = static_cast<const char*>(values);
-  for (size_t i = 0; i < network_.model().inputs().size(); ++i) {
-    const size_t size = network_.model().inputs()[i].bytes;
-    network_.SetInput(i, each, size);
-    each += size;
-  }
-  const double before_ms = NowMs();
-  network_.Infer();
-  reply->Set("ms", NowMs() - before_ms).Set("release", release_);
-  take();
-}
-
 void ServedNetwork::Detect(const CameraFrame& frame, Json* reply) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  const Busy busy(&busy_since_);
-  network_.Follow();
-  network_.SetEntry(0);
-  const SubnormalsFlushed flushed;
-  const double before_ms = NowMs();
-  const std::vector<Detection> found = network_.detector().Detect(frame, network_.model());
-  reply->Set("ms", NowMs() - before_ms).Set("release", release_);
-  AddResults(found, reply);
+  InTurn([&] {
+    network_.SetEntry(0);
+    const SubnormalsFlushed flushed;
+    const double before_ms = NowMs();
+    const std::vector<Detection> found = network_.detector().Detect(frame, network_.model());
+    reply->Set("ms", NowMs() - before_ms).Set("release", release_);
+    AddResults(found, reply);
+  });
 }
 
 Json ServedNetwork::See(const Shot& shot, int number) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  const Busy busy(&busy_since_);
-  network_.Follow();
-  network_.SetEntry(0);
-  const SubnormalsFlushed flushed;
-  const Outcome outcome = Look(shot, number, network_.detector(), &network_.model(), 0);
-  return Described(outcome, false).Set("release", release_);
+  Json about;
+  InTurn([&] {
+    network_.SetEntry(0);
+    const SubnormalsFlushed flushed;
+    about = Described(Look(shot, number, network_.detector(), &network_.model(), 0), false);
+    about.Set("release", release_);
+  });
+  return about;
 }
 
 void ServedNetwork::LookForRelease() {

@@ -18,6 +18,12 @@ namespace agent {
 // All calls may be made from any thread.
 class ServedNetwork {
  public:
+  // Bytes of all inputs of an entry, and of all its outputs.
+  struct Sizes {
+    int64_t inputs;
+    int64_t outputs;
+  };
+
   // As Network; `log` is told of new releases.
   ServedNetwork(const std::string& model, int threads, EventLog* log);
 
@@ -29,9 +35,8 @@ class ServedNetwork {
 
   // Failure(kInput) if it is not one for images.
   void RequireDetector();
-  // Bytes of all inputs of an entry, and of all its outputs. Failure(kInput) if the release in use has no such entry.
-  int64_t InputBytes(int64_t entry);
-  int64_t OutputBytes(int64_t entry);
+  // Failure(kInput) if the release in use has no such entry.
+  Sizes SizesOf(int64_t entry);
 
   // Each is one inference, of the release that is in use when it begins, and adds its `ms` and `release` to a reply.
 
@@ -50,15 +55,9 @@ class ServedNetwork {
   bool Hangs(std::chrono::milliseconds limit) const;
 
  private:
-  struct Sizes {
-    int64_t inputs;
-    int64_t outputs;
-  };
-
-  // The same with what becomes of the outputs.
-  template <typename Take>
-  void Infer(int64_t entry, const void* values, int64_t bytes, Json* reply, const Take& take);
-  Sizes SizesOf(int64_t entry);
+  // One inference by the release that is in use, and all that is done with its results.
+  template <typename Work>
+  void InTurn(const Work& work);
   // Notes what is in use. Whoever calls has the turn, or is the only one.
   void Describe();
   void Switched(const std::string& folder, const char* error);

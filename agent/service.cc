@@ -1,15 +1,11 @@
 // `agent service`: a network that follows its releases, for all programs of a user, through a Unix socket.
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <condition_variable>
 #include <cstdlib>
@@ -33,12 +29,12 @@
 #include "shared_memory.h"
 #include "sightings.h"
 #include "unix_socket.h"
+#include "watch.h"
 
 namespace agent {
 namespace {
 
 using std::chrono::milliseconds;
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kMostClients = 64;
 // How often the service looks for a new release while nobody asks for anything.
@@ -89,19 +85,13 @@ class Budget {
 // Bytes that are sent or received, in memory that grows as they come.
 class Buffer {
  public:
-  Buffer() = default;
   explicit Buffer(Budget* budget) : budget_(budget) {}
-  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(budget_, other.budget_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
   ~Buffer() {
     std::free(data_);
-    if (budget_) budget_->Return(static_cast<int64_t>(size_));
+    budget_->Return(static_cast<int64_t>(size_));
   }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
@@ -119,24 +109,21 @@ class Buffer {
   }
 
  private:
-  Budget* budget_ = nullptr;
+  Budget* budget_;
   char* data_ = nullptr;
   size_t size_ = 0;
 };
 
 // A reply, and the bytes that follow it.
 struct Answer {
+  explicit Answer(Budget* budget) : content(budget) {}
+
   Json reply;
   Buffer content;
   size_t bytes = 0;  // of the content, those that are sent
   bool goes_on = true;
   std::optional<bool> watches;  // with images or without
 };
-
-int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
-  const Json* given = request.find(name);
-  return given ? given->integer() : otherwise;
-}
 
 // What a request says of a frame but its pixels. JsonError and Failure(kInput) for one that cannot be.
 CameraFrame RequestedFrame(const Json& request) {
@@ -204,7 +191,7 @@ class Service {
   }
 
   // Takes no further request; those that were sent are answered. Returns whether that is done by the deadline.
-  bool Farewell(SteadyClock::time_point deadline) {
+  bool Farewell(Clock::time_point deadline) {
     std::unique_lock<std::mutex> lock(clients_mutex_);
     for (const auto& [number, socket] : clients_) shutdown(socket, SHUT_RD);
     return gone_.wait_until(lock, deadline, [this] { return clients_.empty(); });
@@ -292,43 +279,31 @@ class Service {
 
   // Reads the request's bytes and replies. Returns whether there is more to come. Throws where the client is lost.
   bool Respond(Client* client, const Request& request) {
-    Answer answer;
-    int64_t unread = request.bytes;
-    // What follows the request, of a size that is known to be right by now.
-    const auto content = [&] {
-      Buffer read(&budget_);
-      while (unread > 0) {
-        const size_t next = std::min(static_cast<size_t>(unread), std::max(read.size(), kFirstBytes));
-        char* const room = read.Grow(next);
-        unread -= static_cast<int64_t>(next);
-        client->reader.Bytes(room, next);
-      }
-      return read;
-    };
+    Answer answer(&budget_);
     try {
-      Do(request.body.at("command").text(), client, request, content, &answer);
+      Do(request.body.at("command").text(), client, request, &answer);
     } catch (const JsonError& error) {
-      answer = {Refusal(request.id, Code::kInput, error.what()), {}, 0, true, {}};
+      answer.reply = Refusal(request.id, Code::kInput, error.what());
     } catch (const Failure& failure) {
-      answer = {Refusal(request.id, failure.code(), failure.what()), {}, 0, true, {}};
+      answer.reply = Refusal(request.id, failure.code(), failure.what());
       if (failure.code() != Code::kInput) log_->Write("failed", Json::NewObject({{"error", failure.what()}}));
     }
-    client->reader.Bytes(nullptr, static_cast<size_t>(unread));
+    client->reader.Discard();
     Send(client->socket, answer.reply);
     WriteAll(client->socket, answer.content.data(), answer.bytes, "a reply");
     if (answer.watches) Show(client->socket, *answer.watches);
     return answer.goes_on && !answer.watches;
   }
 
-  template <typename Content>
-  void Do(const std::string& command, Client* client, const Request& request, const Content& content, Answer* answer) {
+  // Where it throws, no more than the reply is different.
+  void Do(const std::string& command, Client* client, const Request& request, Answer* answer) {
     answer->reply = Reply(request.id);
     if (command == "run") {
-      Run(client, request, content, answer);
+      Run(client, request, answer);
     } else if (command == "detect") {
       CameraFrame frame = RequestedFrame(request.body);
-      const size_t bytes = FrameBytes(frame);
-      const Buffer sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
+      Buffer sent(&budget_);
+      frame.pixels = Inputs(client, request, static_cast<int64_t>(FrameBytes(frame)), &sent);
       network_.Detect(frame, &answer->reply);
     } else if (command == "share") {
       client->memory.emplace(client->reader.TakeDescriptor(), request.body.at("size").integer());
@@ -346,36 +321,31 @@ class Service {
     }
   }
 
-  template <typename Content>
-  void Run(Client* client, const Request& request, const Content& content, Answer* answer) {
+  void Run(Client* client, const Request& request, Answer* answer) {
     const int64_t entry = NumberOf(request.body, "entry", 0);
-    const int64_t bytes = network_.InputBytes(entry);
-    const uint8_t* values;
-    const Buffer sent = Inputs(client, request, bytes, content, &values);
-    const int64_t room = network_.OutputBytes(entry);
+    const int64_t bytes = network_.SizesOf(entry).inputs;
+    Buffer sent(&budget_);
+    const uint8_t* values = Inputs(client, request, bytes, &sent);
+    const int64_t room = network_.SizesOf(entry).outputs;
     if (const Json* place = request.body.find("outputs_at")) {
       network_.Run(entry, values, bytes, MemoryOf(*client).At(place->integer(), room), room, &answer->reply);
       return;
     }
-    answer->content = Buffer(&budget_);
     char* const outputs = answer->content.Grow(static_cast<size_t>(room));
     const int64_t written = network_.Run(entry, values, bytes, outputs, room, &answer->reply);
     answer->reply.Set("bytes", written);
     answer->bytes = static_cast<size_t>(written);
   }
 
-  // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in what is returned.
-  template <typename Content>
-  static Buffer Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
-                       const uint8_t** begin) {
-    if (const Json* place = request.body.find("at")) {
-      *begin = MemoryOf(*client).At(place->integer(), bytes);
-      return {};
-    }
+  // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in `sent`, where they are read to.
+  static const uint8_t* Inputs(Client* client, const Request& request, int64_t bytes, Buffer* sent) {
+    if (const Json* place = request.body.find("at")) return MemoryOf(*client).At(place->integer(), bytes);
     RequireInputBytes(bytes, request.bytes);
-    Buffer sent = content();
-    *begin = reinterpret_cast<const uint8_t*>(sent.data());
-    return sent;
+    while (sent->size() < static_cast<size_t>(bytes)) {
+      const size_t next = std::min(static_cast<size_t>(bytes) - sent->size(), std::max(sent->size(), kFirstBytes));
+      client->reader.Bytes(sent->Grow(next), next);
+    }
+    return reinterpret_cast<const uint8_t*>(sent->data());
   }
 
   static const SharedMemory& MemoryOf(const Client& client) {
@@ -404,32 +374,17 @@ int64_t DefaultRequestBytes() {
   return std::clamp(machine / kMemoryPart, kLeastRequestBytes, kMostRequestBytes);
 }
 
-// SIGTERM and SIGINT, from now on for all threads, as a descriptor that can be waited for.
-Descriptor TakeSignals() {
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGTERM);
-  sigaddset(&ending, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
-  Descriptor signals(signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals) throw Failure(Code::kOther, "signals cannot be waited for", SystemError());
-  return signals;
-}
-
-// Welcomes clients until a signal comes, or the camera has no further image.
-void Loop(Service* service, const UnixListener& listener, int signals, const Notifier& notifier) {
+// Welcomes clients until the camera has no further image. Throws Ended.
+void Loop(Service* service, const UnixListener& listener, const Notifier& notifier, Watch& watch) {
   milliseconds look = kLook;
   if (notifier.watchdog()) look = std::min(look, *notifier.watchdog() / 2);
-  for (;;) {
-    pollfd ready[] = {{listener.get(), POLLIN, 0}, {signals, POLLIN, 0}};
-    poll(ready, 2, static_cast<int>(look.count()));
-    if (ready[1].revents || service->IsBlind()) return;
-    if (ready[0].revents) {
+  while (!service->IsBlind()) {
+    if (watch.Wait(listener.get(), POLLIN, Clock::now() + look)) {
       Descriptor client = listener.Accept();
       if (client) {
         service->Welcome(std::move(client));
       } else {
-        poll(&ready[1], 1, static_cast<int>(kBreath.count()));
+        watch.Sleep(kBreath);
       }
     }
     service->network().LookForRelease();
@@ -449,7 +404,7 @@ Code ServiceCommand(const Words& words) {
   const int log_bytes = arguments.Integer("log-bytes", kDefaultLogBytes, 1 << 12, 1 << 30);
   if (!arguments.Has("socket")) throw Failure(Code::kUsage, "--socket PATH is missing");
 
-  const Descriptor signals = TakeSignals();
+  Watch watch(0);  // before there are other threads
   Descriptor output = TakeStandardOutput();
   EventLog log = arguments.Has("log") ? EventLog(arguments.Text("log"), static_cast<uint64_t>(log_bytes))
                                       : EventLog(std::move(output));
@@ -464,12 +419,15 @@ Code ServiceCommand(const Words& words) {
   UnixListener listener(arguments.Text("socket"));
   log.Write("ready", service->Describing().Set("socket", arguments.Text("socket")));
   notifier.Tell("READY=1");
-  Loop(service, listener, signals.get(), notifier);
+  try {
+    Loop(service, listener, notifier, watch);
+  } catch (const Ended&) {
+  }
   notifier.Tell("STOPPING=1");
   listener.Close();
   const Code code = service->IsBlind() ? Code::kInput : Code::kDone;
   service->WatchNoMore();
-  const bool done = service->Farewell(SteadyClock::now() + kFarewell);
+  const bool done = service->Farewell(Clock::now() + kFarewell);
   log.Write("ended", Json::NewObject({{"requests", service->requests()}}));
   if (!done) _exit(static_cast<int>(code));
   delete service;

@@ -1,4 +1,4 @@
-// The one place where the RPC server waits: every wait ends when the server is to end.
+// The one place where servers wait: every wait ends when the server is to end.
 #pragma once
 
 #include <poll.h>
@@ -18,8 +18,8 @@ struct Ended {};
 // From its construction on, SIGINT, SIGTERM and SIGCHLD arrive only within `Wait`.
 class Watch {
  public:
-  // Anything that comes on standard input is a sign of life. It is to come within `heartbeat_s` seconds of the last; 0
-  // expects none, and standard input is left alone.
+  // Before there are other threads. Anything that comes on standard input is a sign of life. It is to come within
+  // `heartbeat_s` seconds of the last; 0 expects none, and standard input is left alone.
   explicit Watch(int heartbeat_s);
   // Waits until a descriptor is ready, a child has ended, or it is `deadline`. Returns whether a descriptor is ready,
   // as `revents` says. Throws Ended.

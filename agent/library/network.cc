@@ -70,16 +70,8 @@ ed_detection Shown(const Detection& found) {
 Release::Release(const std::string& folder, int threads) : folder_(RealPath(folder)), package_(folder_) {
   const SubnormalsFlushed flushed;
   const Manifest& manifest = package_.manifest();
-  models_.resize(manifest.entries.size());
   detectors_.resize(manifest.entries.size());
-  models_.front() = std::make_unique<Model>(package_, ChooseThreads(threads, manifest.threads));
-}
-
-Model& Release::Enter(size_t entry) {
-  if (!models_[entry]) {
-    models_[entry] = std::make_unique<Model>(*models_.front(), package_.manifest().entries[entry]);
-  }
-  return *models_[entry];
+  model_ = std::make_unique<Model>(package_, ChooseThreads(threads, manifest.threads));
 }
 
 const Detector& Release::DetectorOf(size_t entry) {
@@ -89,14 +81,11 @@ const Detector& Release::DetectorOf(size_t entry) {
 }
 
 Network::Network(const std::string& release, int threads)
-    : threads_(threads),
-      release_(std::make_unique<Release>(PathOfRelease(release), threads)),
-      model_(&release_->Enter(0)) {}
+    : threads_(threads), release_(std::make_unique<Release>(PathOfRelease(release), threads)) {}
 
 Network::Network(const std::string& model, int threads, Switched switched)
     : threads_(threads), link_(PathOfRelease(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
   release_ = std::make_unique<Release>(FolderAt(link_, target_), threads);
-  model_ = &release_->Enter(0);
 }
 
 Network::~Network() {
@@ -109,8 +98,8 @@ void Network::SetInput(size_t index, const void* values, size_t bytes) {
   const TensorSpec& spec = At(model().inputs(), index, "input");
   RequireBytes(spec, bytes);
   if (!values && bytes > 0) throw Failure(Code::kUsage, "the values of input '" + spec.name + "' are null");
-  if (model_->IsBound(index)) model_->Bind(index, nullptr);
-  if (bytes > 0) std::memcpy(model_->Input(index), values, bytes);
+  if (model().IsBound(index)) model().Bind(index, nullptr);
+  if (bytes > 0) std::memcpy(model().Input(index), values, bytes);
 }
 
 void Network::BindInput(size_t index, const void* buffer, size_t bytes) {
@@ -120,7 +109,7 @@ void Network::BindInput(size_t index, const void* buffer, size_t bytes) {
     throw Failure(Code::kUsage, "the buffer of input '" + spec.name + "' begins at no multiple of 64 bytes",
                   "allocate it with aligned_alloc or posix_memalign, or copy its values with ed_set_input");
   }
-  model_->Bind(index, const_cast<void*>(buffer));  // inferences only read it
+  model().Bind(index, const_cast<void*>(buffer));  // inferences only read it
 }
 
 void Network::SetEntry(size_t entry) {
@@ -128,14 +117,14 @@ void Network::SetEntry(size_t entry) {
     throw Failure(Code::kUsage, "there is no entry " + std::to_string(entry),
                   "the package has " + std::to_string(entries()));
   }
-  model_ = &release_->Enter(entry);
+  model().Enter(entry);
   entry_ = entry;
   has_outputs_ = false;
 }
 
 void Network::SetThreads(int threads) {
   if (threads < 1) throw Failure(Code::kUsage, std::to_string(threads) + " threads were asked for");
-  model_->SetThreads(ChooseThreads(threads, threads));
+  model().SetThreads(ChooseThreads(threads, threads));
   threads_ = threads;
 }
 
@@ -163,18 +152,17 @@ void Network::Run() {
 
 void Network::Infer() {
   Afresh([&] {
-    model_->Run();
+    model().Run();
     has_outputs_ = true;
   });
 }
 
 const std::vector<ed_detection>& Network::Detect(const CameraFrame& image) {
   Turn([&] {
-    const Detector& detector = release_->DetectorOf(entry_);
-    const Frame frame = detector.Prepare(image, *model_);
-    model_->Run();
+    const Frame frame = detector().Prepare(image, model());
+    model().Run();
     has_outputs_ = true;
-    found_ = detector.Decode(*model_, frame);
+    found_ = detector().Decode(model(), frame);
     for (const Detection& each : found_) shown_.push_back(Shown(each));
   });
   return shown_;
@@ -183,7 +171,7 @@ const std::vector<ed_detection>& Network::Detect(const CameraFrame& image) {
 const void* Network::Output(size_t index) const {
   At(model().outputs(), index, "output");
   if (!has_outputs_) throw Failure(Code::kUsage, "there are no outputs yet", "ed_run makes them");
-  return model_->Output(index);
+  return model().Output(index);
 }
 
 void Network::Follow() {
@@ -219,22 +207,23 @@ void Network::Follow() {
 }
 
 void Network::Switch(std::unique_ptr<Release> next) {
-  const size_t entry = entry_ < next->entries() ? entry_ : 0;
-  Model& model = next->Enter(entry);
-  for (size_t i = 0; i < model.inputs().size(); ++i) {
-    for (size_t j = 0; j < model_->inputs().size(); ++j) {
-      const TensorSpec& spec = model.inputs()[i];
-      if (!AreAlike(spec, model_->inputs()[j])) continue;
-      if (model_->IsBound(j)) {
-        model.Bind(i, model_->Input(j));
+  const size_t entry = entry_ < next->manifest().entries.size() ? entry_ : 0;
+  Model& before = model();
+  Model& after = next->model();
+  after.Enter(entry);
+  for (size_t i = 0; i < after.inputs().size(); ++i) {
+    for (size_t j = 0; j < before.inputs().size(); ++j) {
+      const TensorSpec& spec = after.inputs()[i];
+      if (!AreAlike(spec, before.inputs()[j])) continue;
+      if (before.IsBound(j)) {
+        after.Bind(i, before.Input(j));
       } else if (spec.bytes > 0) {
-        std::memcpy(model.Input(i), model_->Input(j), spec.bytes);
+        std::memcpy(after.Input(i), before.Input(j), spec.bytes);
       }
     }
   }
   release_ = std::move(next);
   entry_ = entry;
-  model_ = &model;
   has_outputs_ = false;
   FreeUnusedMemory();
 }

@@ -14,7 +14,7 @@
 
 namespace agent {
 
-// A release whose library is loaded, with a network for each of its entries that were used.
+// A release whose library is loaded.
 class Release {
  public:
   // `threads` as ChooseThreads takes them. Failure(kPackage) and others as Package and Model throw them.
@@ -22,15 +22,14 @@ class Release {
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return package_.manifest(); }
-  size_t entries() const { return models_.size(); }
-  Model& Enter(size_t entry);
+  Model& model() { return *model_; }
   // Failure(kInput) as Detector throws it.
   const Detector& DetectorOf(size_t entry);
 
  private:
   std::string folder_;
   Package package_;
-  std::vector<std::unique_ptr<Model>> models_;
+  std::unique_ptr<Model> model_;
   std::vector<std::unique_ptr<Detector>> detectors_;  // those that were used
 };
 
@@ -48,10 +47,10 @@ class Network {
   std::unique_lock<std::recursive_mutex> Lock() { return std::unique_lock<std::recursive_mutex>(mutex_); }
 
   const std::string& folder() const { return release_->folder(); }
-  const Model& model() const { return *model_; }
-  Model& model() { return *model_; }
+  const Model& model() const { return release_->model(); }
+  Model& model() { return release_->model(); }
   const Manifest& manifest() const { return release_->manifest(); }
-  size_t entries() const { return release_->entries(); }
+  size_t entries() const { return manifest().entries.size(); }
   // Of the entry that is in use. Failure(kInput) as Detector throws it.
   const Detector& detector() { return release_->DetectorOf(entry_); }
 
@@ -84,7 +83,6 @@ class Network {
   int threads_;  // as they were asked for
   std::unique_ptr<Release> release_;
   size_t entry_ = 0;
-  Model* model_;  // of the entry
   bool running_ = false;
   bool has_outputs_ = false;
   std::vector<Detection> found_;
