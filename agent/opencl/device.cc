@@ -79,24 +79,22 @@ int& CurrentIndex() {
 
 Queue::Queue(Device* device) : device_(device) {
   cl_int code = CL_SUCCESS;
-  queue_ = Library().clCreateCommandQueue(device->context(), device->id(), CL_QUEUE_PROFILING_ENABLE, &code);
+  queue_.reset(Library().clCreateCommandQueue(device->context(), device->id(), CL_QUEUE_PROFILING_ENABLE, &code));
   device->Done(code, "make a command queue");
 }
-
-Queue::~Queue() { Library().clReleaseCommandQueue(queue_); }
 
 Event Queue::Mark() {
   device_->RequireAlive();
   cl_event marked = nullptr;
-  device_->Done(Library().clEnqueueMarkerWithWaitList(queue_, 0, nullptr, &marked), "mark a command queue");
+  device_->Done(Library().clEnqueueMarkerWithWaitList(get(), 0, nullptr, &marked), "mark a command queue");
   Event event(marked);
-  device_->Done(Library().clFlush(queue_), "flush a command queue");
+  device_->Done(Library().clFlush(get()), "flush a command queue");
   return event;
 }
 
 void Queue::WaitFor(const Event& event) {
   const cl_event other = event.get();
-  device_->Done(Library().clEnqueueBarrierWithWaitList(queue_, 1, &other, nullptr), "wait for another command queue");
+  device_->Done(Library().clEnqueueBarrierWithWaitList(get(), 1, &other, nullptr), "wait for another command queue");
 }
 
 void Queue::Finish() { Wait(Mark()); }
@@ -122,7 +120,7 @@ void Queue::Wait(const Event& event) {
       // No longer than a sixteenth of the time that it takes anyway.
       std::this_thread::sleep_for(std::min<Clock::duration>(waited / 16, std::chrono::milliseconds(1)));
       // Drivers without threads of their own, as PoCL's `basic`, work in calls like this one only.
-      device_->Done(Library().clFlush(queue_), "flush a command queue");
+      device_->Done(Library().clFlush(get()), "flush a command queue");
     }
   }
 }

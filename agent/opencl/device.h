@@ -14,10 +14,17 @@
 namespace agent::opencl {
 
 // An event that is released with its owner.
-struct ReleaseEvent {
-  void operator()(cl_event event) const { Library().clReleaseEvent(event); }
+// Objects of OpenCL, released with their owner.
+template <auto kRelease>
+struct Releaser {
+  template <typename Object>
+  void operator()(Object* object) const {
+    (Library().*kRelease)(object);
+  }
 };
-using Event = std::unique_ptr<Event_, ReleaseEvent>;
+using Event = std::unique_ptr<Event_, Releaser<&Api::clReleaseEvent>>;
+using Program = std::unique_ptr<Program_, Releaser<&Api::clReleaseProgram>>;
+using CommandQueue = std::unique_ptr<CommandQueue_, Releaser<&Api::clReleaseCommandQueue>>;
 
 class Device;
 
@@ -25,11 +32,8 @@ class Device;
 class Queue {
  public:
   explicit Queue(Device* device);
-  ~Queue();
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
 
-  cl_command_queue get() const { return queue_; }
+  cl_command_queue get() const { return queue_.get(); }
   // An event that is complete when all commands so far are.
   Event Mark();
   // Commands in this queue from now on wait for an event of another one.
@@ -44,7 +48,7 @@ class Queue {
 
  private:
   Device* device_;
-  cl_command_queue queue_ = nullptr;
+  CommandQueue queue_;
   std::mutex mutex_;
   int launched_ = 0;
   Event marker_;

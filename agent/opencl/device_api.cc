@@ -135,38 +135,32 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
   }
 
  private:
-  // Gives a queue of a device a command that copies, and returns the queue.
-  template <typename Enqueue>
-  static Queue& Give(int index, TVMStreamHandle stream, const char* what, const Enqueue& enqueue) {
+  // Gives a queue of a device a command that copies, by a function of OpenCL and its arguments; returns the queue.
+  template <typename Enqueue, typename... Arguments>
+  static Queue& Give(int index, TVMStreamHandle stream, const char* what, Enqueue* enqueue, Arguments... arguments) {
     Device& device = DeviceAt(index);
     device.RequireAlive();
     Queue& queue = stream ? *static_cast<Queue*>(stream) : device.current_queue();
     Timed timed(device);
-    device.Done(enqueue(queue.get(), timed.out()), what);
+    device.Done(enqueue(queue.get(), arguments..., 0, nullptr, timed.out()), what);
     timed.Record();
     return queue;
   }
 
   static void Read(int index, const void* from, size_t offset, void* to, size_t bytes, TVMStreamHandle stream) {
-    const auto read = [&](cl_command_queue queue, cl_event* done) {
-      return Library().clEnqueueReadBuffer(queue, Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr, done);
-    };
-    Give(index, stream, "copy from the device", read).Finish();
+    const auto read = Library().clEnqueueReadBuffer;
+    Give(index, stream, "copy from the device", read, Memory(from), CL_FALSE, offset, bytes, to).Finish();
   }
 
   static void Write(const void* from, int index, void* to, size_t offset, size_t bytes, TVMStreamHandle stream) {
-    const auto write = [&](cl_command_queue queue, cl_event* done) {
-      return Library().clEnqueueWriteBuffer(queue, Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr, done);
-    };
-    Give(index, stream, "copy to the device", write).Finish();
+    const auto write = Library().clEnqueueWriteBuffer;
+    Give(index, stream, "copy to the device", write, Memory(to), CL_FALSE, offset, bytes, from).Finish();
   }
 
   static void Copy(int index, const void* from, size_t from_offset, void* to, size_t to_offset, size_t bytes,
                    TVMStreamHandle stream) {
-    Give(index, stream, "copy on the device", [&](cl_command_queue queue, cl_event* done) {
-      return Library().clEnqueueCopyBuffer(queue, Memory(from), Memory(to), from_offset, to_offset, bytes, 0, nullptr,
-                                           done);
-    });
+    const auto copy = Library().clEnqueueCopyBuffer;
+    Give(index, stream, "copy on the device", copy, Memory(from), Memory(to), from_offset, to_offset, bytes);
   }
 
   // Each thread has its own, as TVM expects.

@@ -6,7 +6,6 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <array>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,7 +28,7 @@ using tvm::runtime::FunctionInfo;
 
 // A kernel of one device. Arguments are state of it, so one thread at a time sets them and launches it.
 struct Kernel {
-  cl_kernel kernel = nullptr;
+  std::unique_ptr<Kernel_, Releaser<&Api::clReleaseKernel>> kernel;
   size_t most_work_items = 0;
   std::mutex mutex;
 };
@@ -38,13 +37,6 @@ struct Kernel {
 class Kernels {
  public:
   explicit Kernels(std::string source) : source_(std::move(source)) {}
-  ~Kernels() {
-    for (auto& [key, kernel] : kernels_) Library().clReleaseKernel(kernel.kernel);
-    for (auto& [index, program] : programs_) Library().clReleaseProgram(program);
-  }
-  Kernels(const Kernels&) = delete;
-  Kernels& operator=(const Kernels&) = delete;
-
   const std::string& source() const { return source_; }
 
   Kernel& Of(Device& device, const std::string& name) {
@@ -52,15 +44,13 @@ class Kernels {
     const auto key = std::make_pair(device.index(), name);
     const auto known = kernels_.find(key);
     if (known != kernels_.end()) return known->second;
-    const auto program = programs_.find(device.index());
-    const cl_program built = program != programs_.end()
-                                 ? program->second
-                                 : programs_.emplace(device.index(), BuildProgram(device, source_)).first->second;
+    Program& program = programs_[device.index()];
+    if (!program) program = BuildProgram(device, source_);
     cl_int code = CL_SUCCESS;
-    const cl_kernel made = Library().clCreateKernel(built, name.c_str(), &code);
+    const cl_kernel made = Library().clCreateKernel(program.get(), name.c_str(), &code);
     device.Done(code, "make the kernel " + name);
     Kernel& kernel = kernels_[key];
-    kernel.kernel = made;
+    kernel.kernel.reset(made);
     kernel.most_work_items = Ask<size_t>(device, kernel, CL_KERNEL_WORK_GROUP_SIZE);
     RequireLocalMemory(device, kernel, name);
     return kernel;
@@ -70,8 +60,9 @@ class Kernels {
   template <typename Value>
   static Value Ask(Device& device, const Kernel& kernel, cl_uint what) {
     Value value{};
-    device.Done(Library().clGetKernelWorkGroupInfo(kernel.kernel, device.id(), what, sizeof value, &value, nullptr),
-                "ask what a kernel needs");
+    device.Done(
+        Library().clGetKernelWorkGroupInfo(kernel.kernel.get(), device.id(), what, sizeof value, &value, nullptr),
+        "ask what a kernel needs");
     return value;
   }
 
@@ -85,31 +76,19 @@ class Kernels {
 
   std::string source_;
   std::mutex mutex_;
-  std::map<int, cl_program> programs_;
+  std::map<int, Program> programs_;
   std::map<std::pair<int, std::string>, Kernel> kernels_;
 };
 
-// The bytes of one argument as the kernel takes them.
-struct Argument {
-  std::array<char, sizeof(uint64_t)> bytes{};
-  size_t size = 0;
-};
-
-// All targets are little-endian: a short integer is the beginning of a long one.
-Argument Convert(const TVMFFIAny& value, DLDataType type) {
-  Argument argument;
-  const auto put = [&](const auto& content, size_t size) {
-    std::memcpy(argument.bytes.data(), &content, size);
-    argument.size = size;
+// Sets an argument of a kernel as it takes it, and returns OpenCL's code.
+cl_int SetArgument(cl_kernel kernel, size_t index, const TVMFFIAny& value, DLDataType type) {
+  const auto set = [&](const auto& content, size_t size) {
+    return Library().clSetKernelArg(kernel, static_cast<cl_uint>(index), size, &content);
   };
-  if (type.code == kDLOpaqueHandle) {
-    put(value.v_ptr, sizeof(cl_mem));
-  } else if (type.code == kDLFloat && type.bits == 32) {
-    put(static_cast<float>(value.v_float64), sizeof(float));
-  } else {
-    put(value.v_int64, type.bits / 8);
-  }
-  return argument;
+  if (type.code == kDLOpaqueHandle) return set(value.v_ptr, sizeof(cl_mem));
+  if (type.code == kDLFloat && type.bits == 32) return set(static_cast<float>(value.v_float64), sizeof(float));
+  // All targets are little-endian: a short integer is the beginning of a long one.
+  return set(value.v_int64, type.bits / 8);
 }
 
 bool IsSupported(DLDataType type) {
@@ -152,14 +131,13 @@ class Launcher {
     {
       const std::lock_guard<std::mutex> lock(kernel.mutex);
       for (size_t i = 0; i < types_.size(); ++i) {
-        const Argument argument = Convert(values[i], types_[i]);
-        device.Done(
-            Library().clSetKernelArg(kernel.kernel, static_cast<cl_uint>(i), argument.size, argument.bytes.data()),
-            "set an argument of the kernel " + name_);
+        device.Done(SetArgument(kernel.kernel.get(), i, values[i], types_[i]),
+                    "set an argument of the kernel " + name_);
       }
-      device.Done(Library().clEnqueueNDRangeKernel(queue.get(), kernel.kernel, static_cast<cl_uint>(launch_.work_dim()),
-                                                   nullptr, global.data(), local.data(), 0, nullptr, timed.out()),
-                  "launch the kernel " + name_);
+      device.Done(
+          Library().clEnqueueNDRangeKernel(queue.get(), kernel.kernel.get(), static_cast<cl_uint>(launch_.work_dim()),
+                                           nullptr, global.data(), local.data(), 0, nullptr, timed.out()),
+          "launch the kernel " + name_);
     }
     timed.Record();
     queue.Launched();

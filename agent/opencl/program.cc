@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "sha256.h"
 
@@ -102,31 +103,27 @@ cl_int Build(cl_program program, const Device& device) {
 }
 
 // A program of a binary; nothing if the driver does not take it.
-cl_program FromBinary(Device& device, const std::string& binary) {
+Program FromBinary(Device& device, const std::string& binary) {
   const cl_device_id id = device.id();
   const size_t size = binary.size();
   const auto* bytes = reinterpret_cast<const unsigned char*>(binary.data());
   cl_int status = CL_SUCCESS;
   cl_int code = CL_SUCCESS;
-  const cl_program program =
-      Library().clCreateProgramWithBinary(device.context(), 1, &id, &size, &bytes, &status, &code);
-  if (code != CL_SUCCESS || program == nullptr) return nullptr;
-  if (status == CL_SUCCESS && Build(program, device) == CL_SUCCESS) return program;
-  Library().clReleaseProgram(program);
-  return nullptr;
+  Program program(Library().clCreateProgramWithBinary(device.context(), 1, &id, &size, &bytes, &status, &code));
+  const bool made = code == CL_SUCCESS && program && status == CL_SUCCESS;
+  return made && Build(program.get(), device) == CL_SUCCESS ? std::move(program) : nullptr;
 }
 
-cl_program FromSource(Device& device, const std::string& source) {
+Program FromSource(Device& device, const std::string& source) {
   const char* text = source.data();
   const size_t size = source.size();
   cl_int code = CL_SUCCESS;
-  const cl_program program = Library().clCreateProgramWithSource(device.context(), 1, &text, &size, &code);
+  Program program(Library().clCreateProgramWithSource(device.context(), 1, &text, &size, &code));
   device.Done(code, "make a program");
-  code = Build(program, device);
+  code = Build(program.get(), device);
   if (code == CL_SUCCESS) return program;
-  const std::string log = LogOf(program, device);
-  Library().clReleaseProgram(program);
-  Fail(kBuild, "the kernels do not compile for " + device.name() + ": " + Named(code) + "\n" + log);
+  Fail(kBuild,
+       "the kernels do not compile for " + device.name() + ": " + Named(code) + "\n" + LogOf(program.get(), device));
 }
 
 std::string BinaryOf(cl_program program) {
@@ -141,17 +138,16 @@ std::string BinaryOf(cl_program program) {
 
 }  // namespace
 
-cl_program BuildProgram(Device& device, const std::string& source) {
+Program BuildProgram(Device& device, const std::string& source) {
   device.RequireAlive();
   const fs::path file = FileOf(device, source);
   if (!file.empty()) {
     const std::optional<std::string> binary = ReadKept(file);
-    const cl_program program = binary ? FromBinary(device, *binary) : nullptr;
-    if (program) return program;
+    if (Program program = binary ? FromBinary(device, *binary) : nullptr) return program;
   }
-  const cl_program program = FromSource(device, source);
+  Program program = FromSource(device, source);
   if (!file.empty()) {
-    const std::string binary = BinaryOf(program);
+    const std::string binary = BinaryOf(program.get());
     if (!binary.empty()) Keep(file, binary);
   }
   return program;

@@ -11,6 +11,6 @@ namespace agent::opencl {
 // and driver. What is kept lies in the folder that EDGEDEPLOY_OPENCL_CACHE names, by default `edgedeploy/opencl` in the
 // user's cache folder; where there is none, and where it cannot be written, nothing is kept.
 // Fails with kBuild and the compiler's log if the source does not compile.
-cl_program BuildProgram(Device& device, const std::string& source);
+Program BuildProgram(Device& device, const std::string& source);
 
 }  // namespace agent::opencl
