@@ -23,6 +23,4 @@ void RememberInterruption() {
 
 bool Interrupted() { return asked != 0; }
 
-void Interrupt() { asked = 1; }
-
 }  // namespace agent

@@ -6,7 +6,5 @@ namespace agent {
 // From now on these signals are remembered, and end no wait but what asks here.
 void RememberInterruption();
 bool Interrupted();
-// The same for a process that takes its signals by other means.
-void Interrupt();
 
 }  // namespace agent

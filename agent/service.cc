@@ -21,9 +21,7 @@
 #include "camera/camera.h"
 #include "commands.h"
 #include "event_log.h"
-#include "interruption.h"
 #include "machine.h"
-#include "notifier.h"
 #include "protocol.h"
 #include "served_network.h"
 #include "shared_memory.h"
@@ -161,9 +159,8 @@ class Service {
   }
   // Whether the camera gives no further image.
   bool IsBlind() const { return is_blind_.load(); }
-  // Ends that; whoever watches is told nothing more.
+  // Waits until that has ended; whoever watches is told nothing more.
   void WatchNoMore() {
-    Interrupt();
     if (watcher_.joinable()) watcher_.join();
     sightings_.End();
   }
@@ -419,13 +416,14 @@ Code ServiceCommand(const Words& words) {
   UnixListener listener(arguments.Text("socket"));
   log.Write("ready", service->Describing().Set("socket", arguments.Text("socket")));
   notifier.Tell("READY=1");
+  Code code = Code::kInput;  // the camera has no further image
   try {
     Loop(service, listener, notifier, watch);
   } catch (const Ended&) {
+    code = Code::kDone;
   }
   notifier.Tell("STOPPING=1");
   listener.Close();
-  const Code code = service->IsBlind() ? Code::kInput : Code::kDone;
   service->WatchNoMore();
   const bool done = service->Farewell(Clock::now() + kFarewell);
   log.Write("ended", Json::NewObject({{"requests", service->requests()}}));

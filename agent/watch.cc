@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "failure.h"
+#include "interruption.h"
 
 namespace agent {
 namespace {
@@ -15,13 +16,6 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGCHLD};
 // Of one wait: a `time_t` of 32 bits takes no more than 68 years.
 constexpr std::chrono::hours kLongest{1};
 
-volatile sig_atomic_t end_asked = 0;
-
-// SIGCHLD only interrupts the wait.
-void OnSignal(int signal) {
-  if (signal != SIGCHLD) end_asked = 1;
-}
-
 }  // namespace
 
 Watch::Watch(int heartbeat_s) : heartbeat_(heartbeat_s) {
@@ -29,9 +23,8 @@ Watch::Watch(int heartbeat_s) : heartbeat_(heartbeat_s) {
   sigemptyset(&blocked);
   for (const int each : kSignals) sigaddset(&blocked, each);
   sigprocmask(SIG_BLOCK, &blocked, &before_);
-  struct sigaction action{};
-  action.sa_handler = OnSignal;
-  for (const int each : kSignals) sigaction(each, &action, nullptr);
+  RememberInterruption();
+  signal(SIGCHLD, [](int) {});  // it only interrupts the wait
 }
 
 bool Watch::Wait(std::vector<pollfd>& descriptors, Clock::time_point deadline) {
@@ -59,7 +52,7 @@ bool Watch::Wait(std::vector<pollfd>& descriptors, Clock::time_point deadline) {
     descriptors.pop_back();
     if (Clock::now() >= last_sign_ + heartbeat_) throw Ended{};
   }
-  if (end_asked) throw Ended{};
+  if (Interrupted()) throw Ended{};
   return ready > 0;
 }
 
