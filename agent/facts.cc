@@ -113,11 +113,8 @@ Json Sizes(const std::string& path, const std::vector<std::pair<const char*, con
   Json sizes = Json::NewObject();
   for (const auto& [field, line] : names) {
     const auto found = info.find(line);
-    if (found == info.end()) {
-      sizes.Set(field, Json());
-    } else {
-      sizes.Set(field, int64_t{1024 * std::strtoll(found->second.c_str(), nullptr, 10)});
-    }
+    const bool known = found != info.end();
+    sizes.Set(field, known ? Json(int64_t{1024 * std::strtoll(found->second.c_str(), nullptr, 10)}) : Json());
   }
   return sizes;
 }

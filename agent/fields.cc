@@ -29,11 +29,6 @@ void Fields::Finish() const {
   }
 }
 
-const Json* Fields::Find(const char* name) {
-  known_.insert(name);
-  return object_.find(name);
-}
-
 double Fields::Number(const Json& json, const Limits& limits) {
   const double value = json.number();
   if (!IsWithin(value, limits)) throw Outside(value, limits);

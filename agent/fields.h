@@ -45,15 +45,15 @@ class Fields {
   template <typename Value, typename How = Limits>
   void Read(const char* name, Value* value, const How& how = {}) {
     if (schema_) return Describe(name, false, *value, how);
-    if (const Json* stated = Find(name)) Take(name, *stated, how, value);
+    known_.insert(name);
+    if (const Json* stated = object_.find(name)) Take(name, *stated, how, value);
   }
   // A field that must be there.
   template <typename Value, typename How = Limits>
   void Require(const char* name, Value* value, const How& how = {}) {
     if (schema_) return Describe(name, true, *value, how);
-    const Json* stated = Find(name);
-    if (!stated) throw JsonError("there is no field '" + std::string(name) + "'");
-    Take(name, *stated, how, value);
+    known_.insert(name);
+    Take(name, object_.at(name), how, value);
   }
   // Fields that are known, and not read.
   void Skip(std::initializer_list<const char*> names) { known_.insert(names.begin(), names.end()); }
@@ -61,9 +61,6 @@ class Fields {
   void Finish() const;
 
  private:
-  // The field as it is stated; null if it is missing.
-  const Json* Find(const char* name);
-
   template <typename Value, typename How>
   static void Take(const char* name, const Json& stated, const How& how, Value* value) {
     try {

@@ -41,9 +41,8 @@ DLDataType DlpackType(const ElementType& type) {
 std::string LastLine(const std::string& text) {
   const size_t end = text.find_last_not_of(" \n");
   if (end == std::string::npos) return "no reason was given";
-  const size_t begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1,
-                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+  const size_t begin = text.rfind('\n', end) + 1;  // 0 if there is one line
+  return text.substr(begin, end + 1 - begin);
 }
 
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
@@ -83,15 +82,9 @@ std::string Shown(const Sizes& shape) {
 // One tensor or several. Failure(kPackage) with a message for anything else.
 std::vector<ffi::Tensor> TensorsOf(const ffi::Any& value, const std::string& otherwise) {
   if (const auto one = value.as<ffi::Tensor>()) return {*one};
-  const auto several = value.as<ffi::Array<ffi::Any>>();
+  const auto several = value.as<ffi::Array<ffi::Tensor>>();
   if (!several) throw Failure(Code::kPackage, otherwise);
-  std::vector<ffi::Tensor> tensors;
-  for (const ffi::Any& each : *several) {
-    const auto tensor = each.as<ffi::Tensor>();
-    if (!tensor) throw Failure(Code::kPackage, otherwise);
-    tensors.push_back(*tensor);
-  }
-  return tensors;
+  return {several->begin(), several->end()};
 }
 
 // Failure(kPackage) unless a tensor has the shape and the type that the manifest states.
@@ -111,11 +104,9 @@ void RequireFit(const ffi::Tensor& tensor, const TensorSpec& spec) {
 }  // namespace
 
 struct Model::Loaded {
-  std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;
+  const Entry* entry;
   std::shared_ptr<SharedLibrary> library;  // before what comes from it: members go in reverse order
   std::optional<ffi::Module> machine;
-  std::string function;  // what the library calls the entry
   ffi::Function main{nullptr};
   DLDevice device = kCpu;
   std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
@@ -178,13 +169,11 @@ struct Model::Loaded {
   }
 
   // Prepares an entry of the manifest: its function, and inputs of zeros.
-  void Prepare(const Entry& entry) {
-    inputs = entry.inputs;
-    outputs = entry.outputs;
-    function = entry.function;
+  void Prepare(const Entry& prepared) {
+    entry = &prepared;
     try {
-      main = (*machine)->GetFunction(function).value();
-      for (const TensorSpec& spec : inputs) {
+      main = (*machine)->GetFunction(entry->function).value();
+      for (const TensorSpec& spec : entry->inputs) {
         input_tensors.push_back(Zeros(spec));
         device_inputs.push_back(on_cpu() ? input_tensors.back() : Allocated(spec, device));
       }
@@ -193,7 +182,7 @@ struct Model::Loaded {
     }
     arguments.assign(device_inputs.begin(), device_inputs.end());
     arguments.insert(arguments.end(), weights.begin(), weights.end());
-    bound.resize(inputs.size());
+    bound.resize(input_tensors.size());
   }
   ffi::Tensor Allocated(const TensorSpec& spec, DLDevice where) const {
     return allocate(ffi::Shape(spec.shape), DlpackType(spec.type), where, nullptr).cast<ffi::Tensor>();
@@ -263,8 +252,8 @@ void Model::Enter(size_t entry) {
   loaded_ = all_[entry].get();
 }
 
-const std::vector<TensorSpec>& Model::inputs() const { return loaded_->inputs; }
-const std::vector<TensorSpec>& Model::outputs() const { return loaded_->outputs; }
+const std::vector<TensorSpec>& Model::inputs() const { return loaded_->entry->inputs; }
+const std::vector<TensorSpec>& Model::outputs() const { return loaded_->entry->outputs; }
 
 std::optional<std::string> Model::Device() const {
   if (loaded_->on_cpu()) return std::nullopt;
@@ -371,7 +360,7 @@ std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int 
   // On a machine of its own: nothing takes an instrument off again.
   const ffi::Module machine = loaded_->NewMachine();
   machine->GetFunction("set_instrument").value()(ffi::Function::FromPacked(watch));
-  const ffi::Function main = machine->GetFunction(loaded_->function).value();
+  const ffi::Function main = machine->GetFunction(loaded_->entry->function).value();
   loaded_->output_tensors.clear();
   loaded_->Upload();
   for (int i = 0; i < warmup; ++i) loaded_->Call(main);
