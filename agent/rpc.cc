@@ -139,7 +139,7 @@ void Serve(Client client, const std::string& base, int threads, Watch& watch) {
       client.limit_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(limit) : Clock::time_point::max();
   if (!session.Wait(watch, deadline)) {
     Log("a session was ended: it took longer than its client allowed");
-    client.connection.SetNonBlocking();
+    client.connection.SetBlocking(false);
     ReturnTimeout(client.connection.get(), client.limit_s);
   } else if (WIFSIGNALED(session.status())) {
     Log(std::string("a session ended by signal: ") + strsignal(WTERMSIG(session.status())));

@@ -109,11 +109,6 @@ void SetOption(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof value);
 }
 
-void SetBlocking(int descriptor, bool blocking) {
-  const int flags = fcntl(descriptor, F_GETFL);
-  fcntl(descriptor, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
-}
-
 bool MayComeLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 void RequireTime(Clock::time_point deadline) {
@@ -186,13 +181,16 @@ std::string Connection::ReceiveExactly(size_t size, Watch& watch, Clock::time_po
 }
 
 void Connection::SetForSession() {
-  SetBlocking(get(), true);
+  SetBlocking(true);
   SetOption(get(), IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(get(), IPPROTO_TCP, TCP_KEEPIDLE, 60);
 }
 
-void Connection::SetNonBlocking() { SetBlocking(get(), false); }
+void Connection::SetBlocking(bool blocking) {
+  const int flags = fcntl(get(), F_GETFL);
+  fcntl(get(), F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
 
 Connection Connect(const std::string& host, const std::string& port, Watch& watch, Clock::time_point deadline) {
   for (const Address& address : Resolve(host, port, 0, watch)) {

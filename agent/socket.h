@@ -12,12 +12,10 @@ namespace agent {
 
 // A connection that is ours alone to use; all failures are Failure(kOther). Integers are 32 bits, little-endian, as
 // TVM's.
-class Connection {
+class Connection : public Descriptor {
  public:
   Connection() = default;
-  explicit Connection(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
-  explicit operator bool() const { return static_cast<bool>(descriptor_); }
-  int get() const { return descriptor_.get(); }
+  explicit Connection(Descriptor descriptor) : Descriptor(std::move(descriptor)) {}
 
   // Appends what has come, up to `most` bytes. Returns false if nothing more can come.
   bool Receive(std::string* text, size_t most);
@@ -28,11 +26,8 @@ class Connection {
   std::string ReceiveExactly(size_t size, Watch& watch, Clock::time_point deadline);
   // For a session, which waits by itself: no delay for small messages, and an end if the other side has vanished.
   void SetForSession();
-  // No transfer waits any more.
-  void SetNonBlocking();
-
- private:
-  Descriptor descriptor_;
+  // Whether transfers wait.
+  void SetBlocking(bool blocking);
 };
 
 std::string IntegerBytes(int32_t value);

@@ -16,28 +16,24 @@ namespace support {
 
 class SockAddr {
  public:
-  SockAddr(const char* host, int port) {
+  SockAddr(const char* host, int port) : name_(std::string(host) + ":" + std::to_string(port)) {
     addrinfo wanted{};
-    addrinfo* found = nullptr;
     wanted.ai_socktype = SOCK_STREAM;
-    TVM_FFI_ICHECK_EQ(getaddrinfo(host, std::to_string(port).c_str(), &wanted, &found), 0) << "cannot resolve " << host;
-    std::memcpy(&address_, found->ai_addr, found->ai_addrlen);
-    size_ = found->ai_addrlen;
-    freeaddrinfo(found);
+    TVM_FFI_ICHECK_EQ(getaddrinfo(host, std::to_string(port).c_str(), &wanted, &found_), 0)
+        << "cannot resolve " << host;
   }
-  int ss_family() const { return address_.ss_family; }
-  const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&address_); }
-  socklen_t size() const { return size_; }
-  std::string AsString() const {
-    char host[128] = "";
-    char port[16] = "";
-    getnameinfo(data(), size_, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-    return std::string(host) + ":" + port;
-  }
+  ~SockAddr() { freeaddrinfo(found_); }
+  SockAddr(const SockAddr&) = delete;
+  SockAddr& operator=(const SockAddr&) = delete;
+
+  int ss_family() const { return found_->ai_family; }
+  const sockaddr* data() const { return found_->ai_addr; }
+  socklen_t size() const { return found_->ai_addrlen; }
+  const std::string& AsString() const { return name_; }
 
  private:
-  sockaddr_storage address_{};
-  socklen_t size_ = 0;
+  std::string name_;
+  addrinfo* found_ = nullptr;
 };
 
 class Socket {
@@ -70,26 +66,13 @@ class TCPSocket : public Socket {
   }
   ssize_t Recv(void* data, size_t size) { return TEMP_FAILURE_RETRY(recv(descriptor_, data, size, 0)); }
 
-  // As many bytes as can be had; fewer than `size` if the connection ends.
-  size_t SendAll(const void* data, size_t size) {
-    return All(size, [&](size_t done) { return Send(static_cast<const char*>(data) + done, size - done); });
-  }
+  // All bytes, since the socket blocks; fewer than `size` if the connection ends.
+  size_t SendAll(const void* data, size_t size) { return static_cast<size_t>(Send(data, size)); }
   size_t RecvAll(void* data, size_t size) {
-    return All(size, [&](size_t done) { return Recv(static_cast<char*>(data) + done, size - done); });
+    return static_cast<size_t>(TEMP_FAILURE_RETRY(recv(descriptor_, data, size, MSG_WAITALL)));
   }
 
  private:
-  template <typename Call>
-  static size_t All(size_t size, Call call) {
-    size_t done = 0;
-    while (done < size) {
-      const ssize_t count = call(done);
-      if (count <= 0) break;
-      done += static_cast<size_t>(count);
-    }
-    return done;
-  }
-
   SockType descriptor_ = -1;
 };
 
