@@ -1,5 +1,7 @@
 #include "reception.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -69,7 +71,7 @@ std::optional<Greeting> Reception::Next(Watch& watch, Clock::time_point deadline
 // As many as there is room for, but one at least: those that were there before are read again between.
 void Reception::AcceptSome() {
   do {
-    Connection connection = Accept(listener_);
+    Connection connection(Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!connection) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         throw Failure(Code::kOther, "cannot take a client", SystemError());

@@ -16,7 +16,7 @@
 namespace agent {
 namespace {
 
-// What waits for `Accept`, as far as the kernel keeps it.
+// How many clients may wait, as far as the kernel keeps them.
 constexpr int kBacklog = 16;
 constexpr std::chrono::seconds kResolveTime{30};
 
@@ -219,10 +219,6 @@ std::pair<Descriptor, int> Listen(const std::string& host, int first, int last, 
     if (errno != EADDRINUSE) throw Failure(Code::kOther, "cannot listen on " + host, SystemError());
   }
   throw Failure(Code::kOther, "no port from " + std::to_string(first) + " to " + std::to_string(last) + " is free");
-}
-
-Connection Accept(const Descriptor& listener) {
-  return Connection(Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
 }
 
 }  // namespace agent

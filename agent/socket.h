@@ -38,7 +38,5 @@ int32_t IntegerOf(const std::string& bytes);
 Connection Connect(const std::string& host, const std::string& port, Watch& watch, Clock::time_point deadline);
 // Listens on the first free port of a range, 0 for any; the second is the port.
 std::pair<Descriptor, int> Listen(const std::string& host, int first, int last, Watch& watch);
-// The next waiting client, if any.
-Connection Accept(const Descriptor& listener);
 
 }  // namespace agent

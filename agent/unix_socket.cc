@@ -89,9 +89,7 @@ Notifier::Notifier() : address_(Environment("NOTIFY_SOCKET")) {
 
 void Notifier::Tell(const std::string& state) const {
   if (!socket_) return;
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  std::memcpy(to.sun_path, address_.data(), address_.size());
+  const sockaddr_un to = AddressOf(address_);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
   const ssize_t sent = sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                               reinterpret_cast<const sockaddr*>(&to), size);

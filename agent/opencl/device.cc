@@ -70,10 +70,7 @@ std::vector<Device*> List() {
   return devices;
 }
 
-int& CurrentIndex() {
-  thread_local int index = 0;
-  return index;
-}
+thread_local int current_index = 0;
 
 }  // namespace
 
@@ -248,8 +245,8 @@ Device& DeviceAt(int index) {
   return *devices[static_cast<size_t>(index)];
 }
 
-Device& CurrentDevice() { return DeviceAt(CurrentIndex()); }
+Device& CurrentDevice() { return DeviceAt(current_index); }
 
-void SetCurrentDevice(int index) { CurrentIndex() = DeviceAt(index).index(); }
+void SetCurrentDevice(int index) { current_index = DeviceAt(index).index(); }
 
 }  // namespace agent::opencl

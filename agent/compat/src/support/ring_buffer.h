@@ -15,8 +15,8 @@ class RingBuffer {
  public:
   size_t bytes_available() const { return bytes_.size() - taken_; }
 
-  // Room is made for what comes, not for what is announced.
-  void Reserve(size_t) {}
+  // Makes room for `size` bytes from the first one on.
+  void Reserve(size_t size) { bytes_.reserve(taken_ + size); }
 
   void Read(void* data, size_t size) {
     TVM_FFI_ICHECK_GE(bytes_available(), size);
