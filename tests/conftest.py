@@ -17,6 +17,7 @@ from support.caches import KEPT, OTHERS, cool, is_patched, remove_stale, share_c
 from xdist.scheduler import LoadScopeScheduling
 
 from edgedeploy.cli import main
+from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 
 pytest_plugins = [
     "support.programs",
@@ -153,6 +154,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
+        set_global_options(GlobalOptions())  # which stay in the process, for tests without a command line
         printed = capsys.readouterr()
         code = ended.value.code
         return code if isinstance(code, int) else 0, printed.out, printed.err

@@ -33,6 +33,8 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 # Limits beyond which exp is infinite, or not a normal number.
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
+# One whose power of two is infinite, as is its power of e.
+_INFINITE_EXPONENT = 89.0
 _SMALLEST_NORMAL = 2.0**-126
 _HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
 
@@ -143,7 +145,7 @@ def decay(value: Expression) -> Expression:
 
 
 def _power(rest: Var, bits: Expression) -> Expression:
-    """e to the power of a value that `_reduced` split, if float32 holds its power of two."""
+    """e to the power of a value that `_reduced` split; infinite beyond what float32 holds of powers of two."""
     return (_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * reinterpret(rest.ty.dtype, bits << 23)
 
 
@@ -159,14 +161,14 @@ def _reduced(named: _Names, value: Expression) -> tuple[Var, Expression]:
 def sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value))."""
     named = _Names()
-    exponent = _between(named, _like(value, 0.0) - value, _SMALLEST_EXPONENT, -_SMALLEST_EXPONENT)
+    exponent = _between(named, _like(value, 0.0) - value, _SMALLEST_EXPONENT, _INFINITE_EXPONENT)
     return named.within(_like(value, 1.0) / (_like(value, 1.0) + _power(*_reduced(named, exponent))))
 
 
 def half_sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value)) of float16 values, within 2^-10; 0 below -10.7."""
     named = _Names()
-    exponent = _between(named, value * _like(value, -_LOG2_E), *_HALF_EXPONENTS)
+    exponent = named(_between(named, value * _like(value, -_LOG2_E), *_HALF_EXPONENTS))
     rounded = named(exponent + _like(value, _HALF_ROUNDER))
     rest = named(exponent - (rounded - _like(value, _HALF_ROUNDER)))
     bits = _bits(rounded)
@@ -245,13 +247,13 @@ def _polynomial(coefficients: Sequence[float], x: Var) -> Expression:
     return result
 
 
-def _between(named: _Names, value: Expression, low: float, high: float) -> Var:
+def _between(named: _Names, value: Expression, low: float, high: float) -> Expression:
     """A value cut to a range; NaN stays NaN."""
     if _for_aarch64():
         below = call_llvm_pure_intrin(value.ty.dtype, "llvm.minimum", value, _like(value, high))
-        return named(call_llvm_pure_intrin(value.ty.dtype, "llvm.maximum", below, _like(value, low)))
+        return call_llvm_pure_intrin(value.ty.dtype, "llvm.maximum", below, _like(value, low))
     x = named(value)
-    return named(_at_least(named(Select(x > _like(x, high), _like(x, high), x)), low))
+    return _at_least(named(Select(x > _like(x, high), _like(x, high), x)), low)
 
 
 def _neon(name: str, *values: Expression) -> Expression:
