@@ -42,8 +42,8 @@ std::unique_ptr<Camera> OpenCamera(const std::string& which, const CameraWish& w
 // A device of Video4Linux. Failure(kInput) also if another program uses it, or it gives no images of a kind that is
 // known here: MJPEG, YUYV, NV12 and YU12.
 std::unique_ptr<Camera> OpenVideo4Linux(const std::string& device, const CameraWish& wish);
-// The first device that gives such images by itself; empty if there is none. What only gives what a sensor's raw
-// pixels were made into by others, as beside a Raspberry Pi's camera, does not count.
+// The first device that delivers such images by itself, or an empty path. Devices that deliver what others made of a
+// sensor's raw pixels, as beside a Raspberry Pi's camera, do not count.
 std::string FindVideo4Linux();
 
 // One of the Raspberry Pi's own, by its number. Failure(kInput) if rpicam-vid (libcamera-vid, before 2024) is not

@@ -11,7 +11,7 @@ namespace agent {
 
 bool IsPng(std::string_view content);
 
-// The data of the first chunk of a name, empty if there is none; nothing if a chunk does not end within the file.
+// The data of the first chunk with a name; empty without such a chunk, nothing if a chunk exceeds the file.
 std::optional<std::string_view> FindChunk(std::string_view content, std::string_view name);
 
 // As DecodeJpeg. Levels of 16 bits are cut off to 8, transparency is dropped.

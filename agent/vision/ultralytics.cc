@@ -118,7 +118,7 @@ class Masks : public Boxes {
     }
     const Size size{static_cast<int>(shapes.rows), static_cast<int>(shapes.columns)};
     result->mask = MaskIn(*result->box, OnImage(std::move(sums), size, frame), frame.image);
-    return result->mask.has_value();  // one without pixels is none
+    return result->mask.has_value();  // leaves out masks without pixels
   }
 
  private:

@@ -121,11 +121,10 @@ def _is_tight() -> bool:
 
 
 def _no_memory(why: str | None) -> MemoryExhaustedError:
-    limit, hint = resource.getrlimit(resource.RLIMIT_AS)[0], "end other programs, or add swap"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    hint = "end other programs, or add swap"
     if limit != resource.RLIM_INFINITY:
-        text, hint = (
-            f"the limit on this process's address space is {limit >> 20} MiB",
-            "raise the limit: ulimit -v unlimited",
-        )
+        text = f"the limit on this process's address space is {limit >> 20} MiB"
         why = f"{text}; {why}" if why else text
+        hint = "raise the limit: ulimit -v unlimited"
     return MemoryExhaustedError("there is not enough memory", why=why, hints=[hint])

@@ -53,7 +53,6 @@ abs add broadcast_to clip concat expand_dims flatten flip max maximum min minimu
 nn.max_pool2d nn.pad nn.prelu nn.relu permute_dims repeat reshape split squeeze stack strided_slice subtract tile where
 """.split()  # noqa: SIM905
 
-
 # Functions of one value for which half precision has a form of its own (`ir/elementary.py`).
 _WITH_FORMS = ("nn.silu", "sigmoid")
 
@@ -411,9 +410,11 @@ class _TrialWriter(_HalfWriter):
 
     def _constant(self, value: Any, reason: Any) -> Any:
         """A constant that the switch rounds to half precision."""
+        if precision_of(value) is None:
+            return value
         known = value.value.numpy()
         rounded, *_ = _parts(known)
-        if precision_of(value) is None or np.array_equal(rounded, known):
+        if np.array_equal(rounded, known):
             return value
         return self._new(relax.op.where(self._switch(reason), constant(rounded), value))
 
