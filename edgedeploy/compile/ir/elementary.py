@@ -3,7 +3,7 @@
 LLVM turns `exp` of a vector into one call of the C library for each value. Here they become polynomials in
 float32, accurate to a few units in the last place, with no branch and no table; every CPU vectorises them.
 Infinities and NaN give the C library's results; results of `exp` below the smallest normal number become zero.
-The sigmoid has a polynomial in float16, too.
+The sigmoid and erf have forms in float16, too.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ _LOG = (
 # 2^x for -1/2 <= x <= 1/2: the largest error, 1.0e-4, is the least of all such polynomials that are 1 at 0. Half
 # precision rounds by up to 4.9e-4.
 _HALF_POWER = (5.50089e-2, 2.42211e-1, 6.93283e-1, 1.0)
+# erf x = 1 - 1 / p(x)^4 for x >= 0, within 5e-4. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.27.
+_HALF_ERF = (0.078108, 0.000972, 0.230389, 0.278393, 1.0)
 # Like `_ROUNDER`, for a float16 below 2^9. Exponents whose power of two becomes zero, or infinite.
 _HALF_ROUNDER, _HALF_ROUNDER_BITS, _HALF_EXPONENTS = 1536.0, 0x6600, (-15.0, 16.0)
 
@@ -174,11 +176,25 @@ def half_sigmoid(value: Expression) -> Expression:
     bits = _bits(rounded)
     power = reinterpret(value.ty.dtype, (bits - _like(bits, _HALF_ROUNDER_BITS - 15)) << _like(bits, 10))
     divisor = named(_polynomial(_HALF_POWER, rest) * power + _like(value, 1.0))
+    return named.within(_half_reciprocal(named, divisor))
+
+
+def half_erf(value: Expression) -> Expression:
+    """Erf of float16 values, within 2^-8; a GELU by it is within 2^-10."""
+    named = _Names()
+    size = named(call_llvm_pure_intrin(value.ty.dtype, "llvm.fabs", value))
+    root = named(_polynomial(_HALF_ERF, size))
+    square = named(root * root)
+    rest = _half_reciprocal(named, named(square * square))
+    return named.within(call_llvm_pure_intrin(value.ty.dtype, "llvm.copysign", _like(value, 1.0) - rest, value))
+
+
+def _half_reciprocal(named: _Names, divisor: Var) -> Expression:
     if not _for_aarch64():
-        return named.within(_like(value, 1.0) / divisor)
+        return _like(divisor, 1.0) / divisor
     # Newton's step turns an estimate of 8 bits into one of 16. The reciprocal of infinity is 0.
     estimate = named(_neon("frecpe", divisor))
-    return named.within(estimate * _neon("frecps", divisor, estimate))
+    return estimate * _neon("frecps", divisor, estimate)
 
 
 def natural_logarithm(value: Expression) -> Expression:
@@ -217,7 +233,7 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
     "erf": lambda value: _odd_rational(value, 4.0, *_ERF),
     "pow": power,
 }
-_IN_HALF: dict[str, Callable[..., Expression]] = {"sigmoid": half_sigmoid}
+_IN_HALF: dict[str, Callable[..., Expression]] = {"sigmoid": half_sigmoid, "erf": half_erf}
 
 
 # Functions that TVM has no rule for in other floats, once there is one of ours.

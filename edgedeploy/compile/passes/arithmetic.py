@@ -135,6 +135,7 @@ _COMPARISONS = {"greater": tirx.GT, "greater_equal": tirx.GE, "less": tirx.LT, "
 _FLOATS: dict[str, _Compute] = {
     **{name: lambda a, b, compare=compare: _opaque(compare(a, b)) for name, compare in _COMPARISONS.items()},
     "equal": _equal,
+    "erf": tirx.erf,  # TVM's own function widens half precision
     "not_equal": lambda a, b: tirx.Not(_equal(a, b)),
     "sign": _sign,
     "subtract": _difference,

@@ -50,11 +50,12 @@ _LAYERS = ("nn.conv2d", "matmul")
 
 _ROUNDED_ONCE = """
 abs add broadcast_to clip concat expand_dims flatten flip max maximum min minimum multiply negative nn.leakyrelu
-nn.max_pool2d nn.pad nn.prelu nn.relu permute_dims repeat reshape split squeeze stack strided_slice subtract tile where
+nn.max_pool2d nn.pad nn.prelu nn.relu permute_dims repeat reshape split squeeze stack strided_slice subtract take tile
+where
 """.split()  # noqa: SIM905
 
 # Functions of one value for which half precision has a form of its own (`ir/elementary.py`).
-_WITH_FORMS = ("nn.silu", "sigmoid")
+_WITH_FORMS = ("erf", "nn.silu", "sigmoid")
 
 
 class _Writer:
