@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "opencl/api.h"
-#include "opencl/error.h"
 
 namespace agent::opencl {
 
-// An event that is released with its owner.
 // Objects of OpenCL, released with their owner.
 template <auto kRelease>
 struct Releaser {
