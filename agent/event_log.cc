@@ -44,11 +44,9 @@ void EventLog::Write(const char* name, const Json& about) {
 void EventLog::Open() {
   output_ = Descriptor(open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat status{};
-  if (!output_ || fstat(output_.get(), &status) != 0) {
-    throw Failure(Code::kOutput, "cannot write the log " + path_, SystemError());
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw Failure(Code::kOutput, "cannot write the log " + path_, "it is not a regular file");
+  const bool opened = output_ && fstat(output_.get(), &status) == 0;
+  if (!opened || !S_ISREG(status.st_mode)) {
+    throw Failure(Code::kOutput, "cannot write the log " + path_, opened ? "it is not a regular file" : SystemError());
   }
   size_ = static_cast<uint64_t>(status.st_size);
 }

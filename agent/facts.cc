@@ -6,10 +6,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "arguments.h"
@@ -69,15 +70,11 @@ Json Cpu() {
   const auto info = Pairs(ReadSystemFile("/proc/cpuinfo"), ':');
   const auto get = [&](const char* name) { return info.count(name) ? info.at(name) : std::string(); };
   std::istringstream words(info.count("flags") ? get("flags") : get("Features"));
-  Json::Array features;
-  std::vector<std::string> sorted;
-  for (std::string word; words >> word;) sorted.push_back(word);
-  std::sort(sorted.begin(), sorted.end());
-  for (std::string& word : sorted) features.emplace_back(std::move(word));
+  const std::multiset<std::string> features(std::istream_iterator<std::string>(words), {});
   return Json::NewObject({{"name", TextOrNull(get("model name"))},
                           {"implementer", TextOrNull(get("CPU implementer"))},
                           {"part", TextOrNull(get("CPU part"))},
-                          {"features", Json(std::move(features))}});
+                          {"features", Json(Json::Array(features.begin(), features.end()))}});
 }
 
 Json Frequency() {

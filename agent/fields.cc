@@ -8,10 +8,6 @@ namespace {
 
 constexpr int64_t kMostOpen = int64_t{1} << 31;
 
-bool IsWithin(double value, const Limits& limits) {
-  return (limits.above ? value > limits.least : value >= limits.least) && value <= limits.most;
-}
-
 std::string Shown(double value) { return Json(value).Dump(); }
 
 JsonError Outside(double value, const Limits& limits) {
@@ -31,7 +27,8 @@ void Fields::Finish() const {
 
 double Fields::Number(const Json& json, const Limits& limits) {
   const double value = json.number();
-  if (!IsWithin(value, limits)) throw Outside(value, limits);
+  const bool reaches_least = limits.above ? value > limits.least : value >= limits.least;
+  if (!reaches_least || !(value <= limits.most)) throw Outside(value, limits);
   return value;
 }
 

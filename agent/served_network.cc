@@ -1,6 +1,7 @@
 #include "served_network.h"
 
 #include <cstring>
+#include <memory>
 
 #include "demo/outcome.h"
 #include "demo/report.h"
@@ -16,18 +17,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 // The name of a release by its folder.
 std::string NameOf(const std::string& folder) { return folder.substr(folder.rfind('/') + 1); }
-
-// While it is there, an inference is running.
-class Busy {
- public:
-  explicit Busy(std::atomic<int64_t>* since) : since_(since) {
-    *since_ = std::chrono::duration_cast<milliseconds>(SteadyClock::now().time_since_epoch()).count();
-  }
-  ~Busy() { *since_ = 0; }
-
- private:
-  std::atomic<int64_t>* since_;
-};
 
 }  // namespace
 
@@ -66,7 +55,8 @@ void ServedNetwork::RequireDetector() {
 template <typename Work>
 void ServedNetwork::InTurn(const Work& work) {
   const std::lock_guard<std::mutex> turn(turn_);
-  const Busy busy(&busy_since_);
+  busy_since_ = std::chrono::duration_cast<milliseconds>(SteadyClock::now().time_since_epoch()).count();
+  const std::shared_ptr<void> finally(nullptr, [this](void*) { busy_since_ = 0; });
   network_.Follow();
   work();
 }

@@ -2,6 +2,8 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 
 #include "machine.h"
 
@@ -68,14 +70,11 @@ Json Summary::Describe() const {
 std::string Text(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  va_list again;
-  va_copy(again, arguments);
-  const int size = std::vsnprintf(nullptr, 0, format, arguments);
+  char* text = nullptr;
+  const int size = vasprintf(&text, format, arguments);
   va_end(arguments);
-  std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
-  std::vsnprintf(text.data(), text.size() + 1, format, again);
-  va_end(again);
-  return text;
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
+  return size < 0 ? "" : std::string(text, static_cast<size_t>(size));
 }
 
 }  // namespace agent

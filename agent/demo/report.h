@@ -14,8 +14,8 @@ namespace agent {
 enum class Kind { kImage, kImages, kCamera };
 
 struct Showing {
-  const Manifest& manifest;
-  std::string package;  // where it lies
+  const Manifest& manifest;  // with its usage
+  std::string package;       // where it lies
   Kind kind;
   std::string source;
   int threads;

@@ -5,7 +5,6 @@
 #include <cinttypes>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "demo/report.h"
 #include "failure.h"
@@ -37,10 +36,10 @@ std::string Joined(const char* format, const std::vector<double>& values, const 
 
 std::string Corners(const Box& box, const char* format) { return Joined(format, {box.x1, box.y1, box.x2, box.y2}); }
 
-std::string PointsOf(const Detection& detection) {
-  std::string text = Text("%zu points:", detection.points.size());
-  for (const Point& point : detection.points) text += Text(" %.0f,%.0f", point.x, point.y);
-  return detection.points.empty() ? text + " " : text;
+// Corners as whole numbers, cut off; none is -0.
+Box Whole(const Box& box) {
+  const auto whole = [](float value) { return std::trunc(value) + 0.0f; };
+  return {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)};
 }
 
 // The text of a result in each format, with its line's end.
@@ -58,10 +57,10 @@ std::string RetinaFace(const Detection& detection) {
   return Text("BOX %.2f:( %g , %g ),( %g , %g )\n", detection.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
 }
 
-std::string Landmark(const Detection& detection) { return PointsOf(detection) + "\n"; }
-
-std::string ScoredPoints(const Detection& detection) {
-  return Printable(detection.label) + Text(" %.0f%%, ", Percent(detection)) + Landmark(detection);
+std::string Landmark(const Detection& detection) {
+  std::string text = Text("%zu points:", detection.points.size());
+  for (const Point& point : detection.points) text += Text(" %.0f,%.0f", point.x, point.y);
+  return text + (detection.points.empty() ? " \n" : "\n");
 }
 
 // Percents, box and label.
@@ -72,23 +71,6 @@ std::string Named(const Detection& detection, const char* percents, const std::s
 // The same after the class.
 std::string Object(const Detection& detection, const char* percents, const std::string& box) {
   return Text("%2" PRId64 ": ", detection.class_id) + Named(detection, percents, box);
-}
-
-std::string Yolo(const Detection& detection) { return Named(detection, "%3.0f", Corners(BoxOf(detection), "%4.0f")); }
-
-std::string YoloV3(const Detection& detection) {
-  return Object(detection, "%3.0f", Corners(BoxOf(detection), "%4.0f"));
-}
-
-std::string NanoDet(const Detection& detection) {
-  return Object(detection, "%3.3f", Corners(BoxOf(detection), "%7.3f"));
-}
-
-std::string EfficientDet(const Detection& detection) {
-  // Corners are whole numbers there, cut off; none is -0.
-  const auto whole = [](float value) { return std::trunc(value) + 0.0f; };
-  const auto [x1, y1, x2, y2] = BoxOf(detection);
-  return Object(detection, "%3.0f", Corners({whole(x1), whole(y1), whole(x2), whole(y2)}, "%4.0f"));
 }
 
 // Not one of Tengine's: the text, with the corners of its place.
@@ -137,11 +119,13 @@ constexpr Format kFormats[] = {
     {"classification", nullptr, Classification},
     {"retinaface", "detected face num", RetinaFace},
     {"landmark", nullptr, Landmark},
-    {"points", nullptr, ScoredPoints},
-    {"yolo", nullptr, Yolo},
-    {"yolov3", "detection num", YoloV3},
-    {"nanodet", "detection num", NanoDet},
-    {"efficientdet", nullptr, EfficientDet},
+    {"points", nullptr,
+     [](const Detection& it) { return Printable(it.label) + Text(" %.0f%%, ", Percent(it)) + Landmark(it); }},
+    {"yolo", nullptr, [](const Detection& it) { return Named(it, "%3.0f", Corners(BoxOf(it), "%4.0f")); }},
+    {"yolov3", "detection num", [](const Detection& it) { return Object(it, "%3.0f", Corners(BoxOf(it), "%4.0f")); }},
+    {"nanodet", "detection num", [](const Detection& it) { return Object(it, "%3.3f", Corners(BoxOf(it), "%7.3f")); }},
+    {"efficientdet", nullptr,
+     [](const Detection& it) { return Object(it, "%3.0f", Corners(Whole(BoxOf(it)), "%4.0f")); }},
     {"objects", "detection num", WholeObject},
     {"text", nullptr, TextLine},
 };
@@ -159,16 +143,11 @@ std::string VersionLine() {
   return std::string("edgedeploy ") + VersionText() + ", Apache TVM " + tvm.substr(0, tvm.find(".post")) + "\n";
 }
 
-const std::string& LogOf(const Manifest& manifest) {
-  if (manifest.usage) return manifest.usage->log;
-  throw Failure(Code::kInput, "the package does not say how it is used", "build it again with --demo NAME");
-}
-
 class Log : public Report {
  public:
   explicit Log(const Showing& showing)
       : showing_(showing),
-        log_(LogOf(showing.manifest)),
+        log_(showing.manifest.usage->log),
         format_(FormatOf(log_)),
         files_("model file : " + Printable(showing.package) + "\nimage file : ") {}
 
