@@ -1,9 +1,9 @@
 // Border following of Suzuki and Abe, Topological Structural Analysis of Digitized Binary Images by Border Following,
 // 1985, their algorithm 1 without its tree of borders.
-#include "vision/borders.h"
-
 #include <algorithm>
 #include <cstddef>
+
+#include "vision/shapes.h"
 
 namespace agent {
 namespace {

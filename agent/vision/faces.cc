@@ -1,5 +1,4 @@
 // Faces with five landmarks: RetinaFace with anchors, and YuNet (edgedeploy/vision/decoders/faces.py).
-#include <algorithm>
 #include <cmath>
 
 #include "vision/decoder.h"

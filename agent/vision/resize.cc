@@ -11,8 +11,6 @@ constexpr int kChannels = 3;
 constexpr int kWeightBits = 11;
 constexpr float kWeightOne = 1 << kWeightBits;
 
-int Clipped(int value, int least, int most) { return std::min(std::max(value, least), most); }
-
 uint8_t Level(double value) { return static_cast<uint8_t>(std::min(std::max(value, 0.0), 255.0)); }
 
 // An output along one axis: two neighbours of the source with their weights.
@@ -33,7 +31,7 @@ Weight Sum(Weight first, Weight second, const Between<Weight>& place) {
 
 // Beyond the border is the border.
 Between<float> At(int whole, float fraction, int source) {
-  return {Clipped(whole, 0, source - 1), Clipped(whole + 1, 0, source - 1), 1 - fraction, fraction};
+  return {std::clamp(whole, 0, source - 1), std::clamp(whole + 1, 0, source - 1), 1 - fraction, fraction};
 }
 
 // Tengine's: clamped to the border.
@@ -171,8 +169,8 @@ std::vector<Window> FilterWindows(int source, int target, int begin, int count) 
   std::vector<Window> windows;
   for (int i = begin; i < begin + count; ++i) {
     const double centre = (i + 0.5) * step;
-    const int first = Clipped(static_cast<int>(std::floor(centre - reach)), 0, source - 1);
-    const int last = Clipped(static_cast<int>(std::ceil(centre + reach)), first, source - 1);
+    const int first = std::clamp(static_cast<int>(std::floor(centre - reach)), 0, source - 1);
+    const int last = std::clamp(static_cast<int>(std::ceil(centre + reach)), first, source - 1);
     std::vector<double> weights;
     double sum = 0;
     for (int each = first; each <= last; ++each) {

@@ -5,9 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "vision/borders.h"
 #include "vision/decoder.h"
-#include "vision/turned_box.h"
+#include "vision/shapes.h"
 
 namespace agent {
 namespace {
@@ -23,11 +22,6 @@ constexpr float kSameLine = 10;
 constexpr double kArcTolerance = 0.25;
 
 using Corners = std::array<Point, 4>;
-
-struct Region {
-  Corners corners;
-  float score;
-};
 
 // To the nearest whole number, halves away from zero.
 int Rounded(double value) { return static_cast<int>(value + std::copysign(0.5, value)); }
@@ -141,12 +135,14 @@ int Length(Point from, Point to) {
 }
 
 // By the first corner: from the top, and from the left among neighbours in a line.
-void OrderAsRead(std::vector<Region>& regions) {
-  const auto key = [](const Region& each) { return std::make_pair(each.corners[0].y, each.corners[0].x); };
-  std::stable_sort(regions.begin(), regions.end(), [&](const Region& a, const Region& b) { return key(a) < key(b); });
-  const auto goes_before = [](const Region& a, const Region& b) {
-    const Point one = a.corners.front();
-    const Point other = b.corners.front();
+void OrderAsRead(std::vector<Detection>& regions) {
+  const auto is_above = [](const Detection& a, const Detection& b) {
+    const auto [one, other] = std::make_pair(a.corners->front(), b.corners->front());
+    return std::make_pair(one.y, one.x) < std::make_pair(other.y, other.x);
+  };
+  std::stable_sort(regions.begin(), regions.end(), is_above);
+  const auto goes_before = [](const Detection& a, const Detection& b) {
+    const auto [one, other] = std::make_pair(a.corners->front(), b.corners->front());
     return std::fabs(one.y - other.y) < kSameLine && one.x < other.x;
   };
   for (size_t i = 1; i < regions.size(); ++i) {
@@ -170,21 +166,13 @@ class TextRegions : public Decoder {
     std::vector<std::vector<Pixel>> borders =
         BordersOf(Shapes(map), {static_cast<int>(map.rows), static_cast<int>(map.columns)});
     borders.resize(std::min(borders.size(), candidates_));
-    std::vector<Region> regions;
+    std::vector<Detection> regions;
     for (const std::vector<Pixel>& border : borders) {
-      if (const std::optional<Region> region = RegionOf(map, border, frame)) regions.push_back(*region);
+      if (std::optional<Detection> region = RegionOf(map, border, frame)) regions.push_back(std::move(*region));
     }
     OrderAsRead(regions);
-    std::vector<Detection> results;
-    for (const Region& region : regions) {
-      Detection result;
-      result.label = labels.empty() ? "text" : labels.front();
-      result.score = region.score;
-      result.corners = region.corners;
-      result.box = Around(region.corners);
-      results.push_back(std::move(result));
-    }
-    return results;
+    for (Detection& each : regions) each.label = labels.empty() ? "text" : labels.front();
+    return regions;
   }
 
  private:
@@ -204,7 +192,7 @@ class TextRegions : public Decoder {
   }
 
   // What a border encloses, in pixels of the image; nothing if it is not text.
-  std::optional<Region> RegionOf(const Planes& map, const std::vector<Pixel>& border, const Frame& frame) const {
+  std::optional<Detection> RegionOf(const Planes& map, const std::vector<Pixel>& border, const Frame& frame) const {
     const TurnedBox shape = LeastBoxAround(border);
     if (shape.shorter_side < kShortest) return std::nullopt;
     const Corners corners = Clockwise(shape.corners);
@@ -216,7 +204,11 @@ class TextRegions : public Decoder {
     if (grown.shorter_side < kShortestGrown) return std::nullopt;
     const Corners there = InImage(Clockwise(grown.corners), frame);
     if (std::min(Length(there[0], there[1]), Length(there[0], there[3])) <= kNoise) return std::nullopt;
-    return Region{there, static_cast<float>(score)};
+    Detection region;
+    region.score = static_cast<float>(score);
+    region.corners = there;
+    region.box = Around(there);
+    return region;
   }
 
   float pixel_threshold_ = 0.3f;

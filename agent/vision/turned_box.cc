@@ -1,5 +1,3 @@
-#include "vision/turned_box.h"
-
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -7,6 +5,8 @@
 #include <limits>
 #include <map>
 #include <utility>
+
+#include "vision/shapes.h"
 
 namespace agent {
 namespace {
@@ -112,29 +112,20 @@ class Calipers {
 
   Sides Least() {
     float least_area = std::numeric_limits<float>::max();
-    Found best{};
+    Sides least{};
     for (size_t i = 0; i < corners_.size(); ++i) {
       TurnToNextSide();
-      const Found found = Here();
-      const float area = found.width * found.height;
+      const auto [area, sides] = Here();
       if (area > least_area) continue;
       least_area = area;
-      best = found;
+      least = sides;
     }
-    return Solved(best);
+    return least;
   }
 
  private:
   // What the four lines touch, in the order in which they follow each other.
   enum Line : size_t { kTop, kRight, kBottom, kLeft, kLines };
-
-  struct Found {
-    Point base;
-    float width;
-    float height;
-    size_t left;
-    size_t top;
-  };
 
   // The direction of a line, where the first one has that of `base_`.
   static Point Turned(Point base, size_t line) {
@@ -168,33 +159,26 @@ class Calipers {
     touched_[nearest] = (at + 1) % corners_.size();
   }
 
-  Found Here() const {
-    const auto between = [&](Line one, Line other) {
-      const Point a = corners_[touched_[one]];
-      const Point b = corners_[touched_[other]];
-      return Point{a.x - b.x, a.y - b.y};
-    };
-    const Point across = between(kRight, kLeft);
-    const Point down = between(kBottom, kTop);
-    return {base_, across.x * base_.x + across.y * base_.y, -down.x * base_.y + down.y * base_.x, touched_[kLeft],
-            touched_[kTop]};
-  }
-
-  // Where the lines at the left and at the top meet, and the sides from there.
-  Sides Solved(const Found& found) const {
-    const Point along = found.base;
-    const Point normal{-found.base.y, found.base.x};
-    const Point left = corners_[found.left];
-    const Point top = corners_[found.top];
+  // The area between the lines as they lie, and the sides from where those at the left and at the top meet.
+  std::pair<float, Sides> Here() const {
+    const auto at = [&](Line line) { return corners_[touched_[line]]; };
+    const Point along = base_;
+    const Point normal{-base_.y, base_.x};
+    const Point left = at(kLeft);
+    const Point top = at(kTop);
+    const Point across{at(kRight).x - left.x, at(kRight).y - left.y};
+    const Point down{at(kBottom).x - top.x, at(kBottom).y - top.y};
+    const float breadth = across.x * base_.x + across.y * base_.y;
+    const float depth = -down.x * base_.y + down.y * base_.x;
     const float of_left = along.x * left.x + left.y * along.y;
     const float of_top = normal.x * top.x + top.y * normal.y;
     const float inverse = 1.0f / (along.x * normal.y - normal.x * along.y);
     const Point corner{(of_left * normal.y - of_top * along.y) * inverse,
                        (along.x * of_top - normal.x * of_left) * inverse};
-    const Point width{along.x * found.width, along.y * found.width};
-    const Point height{normal.x * found.height, normal.y * found.height};
+    const Point width{along.x * breadth, along.y * breadth};
+    const Point height{normal.x * depth, normal.y * depth};
     const Point centre{corner.x + (width.x + height.x) * 0.5f, corner.y + (width.y + height.y) * 0.5f};
-    return {centre, width, height};
+    return {breadth * depth, {centre, width, height}};
   }
 
   std::vector<Point> corners_;

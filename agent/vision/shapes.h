@@ -1,14 +1,28 @@
-// Rectangles at any angle around points, and the pixels inside of them, as OpenCV has them.
+// Shapes in a map of pixels, as OpenCV has them: their borders (borders.cc), rectangles at any angle around points, and
+// the pixels inside of these (turned_box.cc).
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "vision/borders.h"
+#include "vision/frame.h"
 #include "vision/results.h"
 
 namespace agent {
+
+struct Pixel {
+  int x;
+  int y;
+};
+
+inline bool operator==(Pixel a, Pixel b) { return a.x == b.x && a.y == b.y; }
+
+// The outer borders and those of the holes of all shapes, whose pixels touch each other at sides or corners: each as
+// the shape's pixels along it, the lowest border first, as OpenCV lists them. `mask` has 1 for pixels of shapes and 0
+// for others, row by row.
+std::vector<std::vector<Pixel>> BordersOf(const std::vector<uint8_t>& mask, Size size);
 
 constexpr double kPi = 3.14159265358979323846;
 
