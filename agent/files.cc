@@ -103,6 +103,12 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
+std::pair<Descriptor, Descriptor> Pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot create a pipe", SystemError());
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
 ssize_t ReadSome(int descriptor, void* data, size_t size) { return TEMP_FAILURE_RETRY(read(descriptor, data, size)); }
 
 void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code) {
@@ -135,6 +141,40 @@ std::string ReadSystemFile(const std::string& path) {
   const size_t last = text.find_last_not_of(std::string(" \t\n\0", 4));
   text.resize(last == std::string::npos ? 0 : last + 1);
   return text;
+}
+
+bool BufferedReader::Fill(void* data, size_t size) {
+  auto* target = static_cast<char*>(data);
+  while (size > 0) {
+    if (begin_ == end_ && !Refill()) return false;
+    const size_t count = std::min(size, end_ - begin_);
+    if (target) target = std::copy_n(buffer_ + begin_, count, target);
+    begin_ += count;
+    size -= count;
+  }
+  return true;
+}
+
+bool BufferedReader::Line(std::string* line, size_t most) {
+  while (begin_ < end_ || Refill()) {
+    const char* begin = buffer_ + begin_;
+    const char* newline = std::find(begin, static_cast<const char*>(buffer_ + end_), '\n');
+    line->append(begin, newline);
+    begin_ = static_cast<size_t>(newline - buffer_);
+    if (line->size() >= most) return false;
+    if (begin_ == end_) continue;
+    ++begin_;
+    return true;
+  }
+  return false;
+}
+
+bool BufferedReader::Refill() {
+  const ssize_t count = TEMP_FAILURE_RETRY(Receive(buffer_, sizeof buffer_));
+  if (count < 0) throw Failure(Code::kInput, "cannot read " + name_, SystemError());
+  begin_ = 0;
+  end_ = static_cast<size_t>(count);
+  return count > 0;
 }
 
 void WriteAll(int descriptor, const void* data, size_t size, const std::string& name) {

@@ -31,6 +31,32 @@ class Descriptor {
   int number_;
 };
 
+// Bytes that come in pieces, as lines and by their number.
+// Failure(kInput) if it cannot be read, which `name` is called in messages.
+class BufferedReader {
+ public:
+  explicit BufferedReader(std::string name) : name_(std::move(name)) {}
+  virtual ~BufferedReader() = default;
+  // Exactly `size` bytes, to `data` or to nowhere; false if the input ends before.
+  bool Fill(void* data, size_t size);
+  // Appends a line without its newline; false if the input ends before that, or the line has `most` bytes or more.
+  bool Line(std::string* line, size_t most);
+
+ protected:
+  // As read(2).
+  virtual ssize_t Receive(void* data, size_t size) = 0;
+
+ private:
+  bool Refill();
+
+  std::string name_;
+  char buffer_[65536];
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+// The ends of a new pipe: to read and to write. Failure(kOther) if there is none.
+std::pair<Descriptor, Descriptor> Pipe();
 // One call's worth of bytes, 0 at the end of the file, -1 for an error.
 ssize_t ReadSome(int descriptor, void* data, size_t size);
 // Reads exactly `size` bytes that are all there is, or throws Failure(code).

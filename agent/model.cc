@@ -7,8 +7,10 @@
 #include <tvm/ffi/function.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <optional>
 
 #include "device.h"
@@ -45,7 +47,7 @@ std::string LastLine(const std::string& text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-// What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
+// What the runtime for OpenCL says begins so in its errors' kinds (opencl/api.h).
 constexpr const char* kDeviceErrors = "OpenCL";
 // The kind of what a network's guards say of its inputs (edgedeploy/compile/native/guards.c).
 constexpr const char* kInputError = "InputError";
@@ -72,13 +74,6 @@ void RefuseOtherMachines(const Manifest& manifest) {
   }
 }
 
-template <typename Sizes>
-std::string Shown(const Sizes& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return text.empty() ? "a scalar" : text;
-}
-
 // One tensor or several. Failure(kPackage) with a message for anything else.
 std::vector<ffi::Tensor> TensorsOf(const ffi::Any& value, const std::string& otherwise) {
   if (const auto one = value.as<ffi::Tensor>()) return {*one};
@@ -97,8 +92,8 @@ void RequireFit(const ffi::Tensor& tensor, const TensorSpec& spec) {
     return;
   }
   throw Failure(Code::kPackage, "the network gives another output '" + spec.name + "' than its manifest describes",
-                "it is " + Shown(shape) + " of " + std::string(ffi::DLDataTypeToString(found)) + ", not " +
-                    Shown(spec.shape) + " of " + spec.type.name);
+                "it is " + Shown({shape.begin(), shape.end()}) + " of " + std::string(ffi::DLDataTypeToString(found)) +
+                    ", not " + Shown(spec.shape) + " of " + spec.type.name);
 }
 
 }  // namespace
@@ -390,6 +385,22 @@ std::vector<double> Measure(Model* model, int repeat, int number, int warmup) {
     runs_ms.push_back(total / number);
   }
   return runs_ms;
+}
+
+void AddStatistics(const std::vector<double>& runs_ms, Json* object) {
+  object->Set("runs_ms", Json(Json::Array(runs_ms.begin(), runs_ms.end())));
+  if (runs_ms.empty()) return;
+  std::vector<double> sorted = runs_ms;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t count = sorted.size();
+  const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(count);
+  double squares = 0;
+  for (const double run : sorted) squares += (run - mean) * (run - mean);
+  object->Set("min_ms", sorted.front());
+  object->Set("median_ms", (sorted[(count - 1) / 2] + sorted[count / 2]) / 2);
+  object->Set("mean_ms", mean);
+  object->Set("max_ms", sorted.back());
+  object->Set("std_ms", std::sqrt(squares / static_cast<double>(count)));
 }
 
 }  // namespace agent

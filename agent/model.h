@@ -72,5 +72,7 @@ void FreeUnusedMemory();
 // Times of `repeat` groups of `number` inferences, each divided by `number`, after `warmup` inferences; in
 // milliseconds.
 std::vector<double> Measure(Model* model, int repeat, int number, int warmup);
+// Adds `runs_ms` and, if there are any, their min_ms, median_ms, mean_ms, max_ms and (the population's) std_ms.
+void AddStatistics(const std::vector<double>& runs_ms, Json* object);
 
 }  // namespace agent

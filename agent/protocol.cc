@@ -3,8 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <thread>
 
@@ -24,9 +22,14 @@ Json Described(const std::vector<TensorSpec>& specs) {
 
 bool RequestReader::Next(Request* request) {
   *request = Request();
-  const std::optional<std::string> line = Line();
-  if (!line) return false;
-  request->body = ParseJson(*line);
+  std::string line;
+  if (!Line(&line, kMaximumLine)) {
+    if (line.empty()) return false;
+    const bool ended = line.size() < kMaximumLine;
+    throw Failure(Code::kInput,
+                  ended ? "the input ended within a request" : "a request's line is longer than 65536 bytes");
+  }
+  request->body = ParseJson(line);
   const int64_t bytes = NumberOf(request->body, "bytes", 0);
   if (const Json* given = request->body.find("id")) request->id = *given;
   if (bytes < 0 || bytes > kMaximumBytes) throw JsonError("an impossible number of bytes");
@@ -36,45 +39,11 @@ bool RequestReader::Next(Request* request) {
 }
 
 void RequestReader::Bytes(void* data, size_t size) {
-  auto* target = static_cast<char*>(data);
-  while (size > 0) {
-    if (begin_ == end_ && !Fill()) throw Failure(Code::kInput, "the input ended within a request's bytes");
-    const size_t count = std::min(size, end_ - begin_);
-    if (target) target = std::copy_n(buffer_ + begin_, count, target);
-    begin_ += count;
-    size -= count;
-    unread_ -= count;
-  }
-}
-
-std::optional<std::string> RequestReader::Line() {
-  std::string line;
-  for (;;) {
-    if (begin_ == end_ && !Fill()) {
-      if (line.empty()) return std::nullopt;
-      throw Failure(Code::kInput, "the input ended within a request");
-    }
-    const char* begin = buffer_ + begin_;
-    const char* newline = std::find(begin, static_cast<const char*>(buffer_ + end_), '\n');
-    line.append(begin, newline);
-    begin_ = static_cast<size_t>(newline - buffer_);
-    if (line.size() >= kMaximumLine) throw Failure(Code::kInput, "a request's line is longer than 65536 bytes");
-    if (begin_ < end_) {
-      ++begin_;
-      return line;
-    }
-  }
+  if (!Fill(data, size)) throw Failure(Code::kInput, "the input ended within a request's bytes");
+  unread_ -= size;
 }
 
 ssize_t RequestReader::Receive(void* data, size_t size) { return read(descriptor_, data, size); }
-
-bool RequestReader::Fill() {
-  const ssize_t count = TEMP_FAILURE_RETRY(Receive(buffer_, sizeof buffer_));
-  if (count < 0) throw Failure(Code::kInput, "cannot read " + name_, SystemError());
-  begin_ = 0;
-  end_ = static_cast<size_t>(count);
-  return count > 0;
-}
 
 Descriptor TakeStandardOutput() {
   Descriptor output(dup(STDOUT_FILENO));

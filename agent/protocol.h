@@ -20,11 +20,10 @@ struct Request {
 };
 
 // What comes from a descriptor as lines and counted bytes.
-class RequestReader {
+class RequestReader : public BufferedReader {
  public:
   // `name` is what the descriptor is called in messages.
-  RequestReader(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
-  virtual ~RequestReader() = default;
+  RequestReader(int descriptor, std::string name) : BufferedReader(std::move(name)), descriptor_(descriptor) {}
 
   // Reads the next request, but its bytes; false if the input ended before it. JsonError if it is not a request, and
   // Failure(kInput) if the input ended within it or the line is too long: nobody can tell where the next one begins.
@@ -37,20 +36,11 @@ class RequestReader {
 
  protected:
   int descriptor() const { return descriptor_; }
-  // As read(2).
-  virtual ssize_t Receive(void* data, size_t size);
+  ssize_t Receive(void* data, size_t size) override;
 
  private:
-  // A line without its newline; nothing at the end of the input.
-  std::optional<std::string> Line();
-  bool Fill();
-
   int descriptor_;
   size_t unread_ = 0;  // of the request's bytes
-  std::string name_;
-  char buffer_[65536];
-  size_t begin_ = 0;
-  size_t end_ = 0;
 };
 
 // Standard output for replies alone: what a library prints there goes to standard error from now on.

@@ -8,7 +8,6 @@
 #include "elements.h"
 #include "machine.h"
 #include "model.h"
-#include "statistics.h"
 
 namespace agent {
 namespace {

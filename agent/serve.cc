@@ -8,7 +8,6 @@
 #include "machine.h"
 #include "model.h"
 #include "protocol.h"
-#include "statistics.h"
 
 namespace agent {
 namespace {
@@ -19,10 +18,6 @@ class Server {
  public:
   Server(Model* model, size_t entries, Descriptor output)
       : model_(model), entries_(static_cast<int64_t>(entries)), output_(std::move(output)) {}
-
-  void Greet(const Manifest& manifest, int threads, double load_ms) {
-    Send(Greeting(manifest, threads, load_ms, model_->Device()));
-  }
 
   // Serves until the input ends or a request says so.
   void Loop() {
@@ -163,9 +158,8 @@ Code ServeCommand(const Words& words) {
   EndWithReader(output.get());
   const double before_ms = MillisecondsSinceStart();
   Model model(package, threads);
-  Server server(&model, package.manifest().entries.size(), std::move(output));
-  server.Greet(package.manifest(), threads, MillisecondsSinceStart() - before_ms);
-  server.Loop();
+  Send(output.get(), Greeting(package.manifest(), threads, MillisecondsSinceStart() - before_ms, model.Device()));
+  Server(&model, package.manifest().entries.size(), std::move(output)).Loop();
   return Code::kDone;
 }
 

@@ -24,7 +24,6 @@
 #include "machine.h"
 #include "protocol.h"
 #include "served_network.h"
-#include "shared_memory.h"
 #include "sightings.h"
 #include "unix_socket.h"
 #include "watch.h"

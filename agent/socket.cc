@@ -47,10 +47,8 @@ int Resolve(const std::string& host, const std::string& port, int flags, std::ve
 class Lookup {
  public:
   Lookup(const std::string& host, const std::string& port, int flags, const Watch& watch) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot resolve " + host, SystemError());
-    output_ = Descriptor(ends[0]);
-    const Descriptor input(ends[1]);
+    auto [output, input] = Pipe();
+    output_ = std::move(output);
     child_ = fork();
     if (child_ < 0) throw Failure(Code::kOther, "cannot resolve " + host, SystemError());
     if (child_ > 0) return;

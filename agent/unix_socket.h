@@ -1,11 +1,16 @@
-// Sockets of one machine: a service's own, by a path that its owner alone may use, and that of systemd.
+// What a service shares with the other programs of its machine: its own socket, by a path that its owner alone may use;
+// memory, from which frames and values go without the socket; and the socket of systemd.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 
 #include "files.h"
+#include "protocol.h"
 
 namespace agent {
 
@@ -26,6 +31,37 @@ class UnixListener {
  private:
   std::string path_;
   Descriptor listener_;
+};
+
+class SharedMemory {
+ public:
+  // Of the first `size` bytes of memory that its owner cannot take away again. Failure(kInput) if it could be, since
+  // whoever reads it then would be killed; if it has fewer bytes; or cannot be mapped.
+  SharedMemory(const Descriptor& memory, int64_t size);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // `bytes` of it. Failure(kInput) if they are not all within.
+  uint8_t* At(int64_t begin, int64_t bytes) const;
+
+ private:
+  uint8_t* begin_;
+  size_t size_;
+};
+
+// Requests of a Unix socket, with which descriptors may come.
+class SharingReader : public RequestReader {
+ public:
+  using RequestReader::RequestReader;
+  // The first descriptor that came and was not taken yet. Failure(kInput) if there is none.
+  Descriptor TakeDescriptor();
+
+ protected:
+  ssize_t Receive(void* data, size_t size) override;
+
+ private:
+  std::deque<Descriptor> came_;
 };
 
 // What a service tells systemd, by the datagrams of sd_notify(3), without its library.

@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "failure.h"
-#include "interruption.h"
 
 namespace agent {
 namespace {
@@ -16,7 +15,19 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGCHLD};
 // Of one wait: a `time_t` of 32 bits takes no more than 68 years.
 constexpr std::chrono::hours kLongest{1};
 
+volatile sig_atomic_t asked = 0;
+
 }  // namespace
+
+void RememberInterruption() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { asked = 1; };
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int each : {SIGINT, SIGTERM}) sigaction(each, &action, nullptr);
+}
+
+bool Interrupted() { return asked != 0; }
 
 Watch::Watch(int heartbeat_s) : heartbeat_(heartbeat_s) {
   sigset_t blocked;

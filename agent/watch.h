@@ -1,4 +1,4 @@
-// The one place where servers wait: every wait ends when the server is to end.
+// Whether the process was asked to end, and the one place where servers wait: every wait ends when they are to end.
 #pragma once
 
 #include <poll.h>
@@ -9,6 +9,10 @@
 #include <vector>
 
 namespace agent {
+
+// From now on SIGINT and SIGTERM are remembered, and end no wait but what asks here.
+void RememberInterruption();
+bool Interrupted();
 
 using Clock = std::chrono::steady_clock;
 

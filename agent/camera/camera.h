@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "failure.h"
 #include "vision/image.h"
 
 namespace agent {
@@ -23,12 +25,24 @@ struct CameraWish {
 
 class Camera {
  public:
+  explicit Camera(std::string name) : name_(std::move(name)) {}
   virtual ~Camera() = default;
   // The newest image: those that came meanwhile are passed over. Nothing if the process is asked to end.
   // Failure(kInput) if the camera stops giving images.
   virtual std::optional<Picture> Next() = 0;
   // What it is called in messages.
-  virtual const std::string& name() const = 0;
+  const std::string& name() const { return name_; }
+
+ protected:
+  // Failure(kInput) that says `what` of this camera.
+  Failure Fault(const std::string& what, const std::string& why) const {
+    return Failure(Code::kInput, "the camera " + name_ + " " + what, why);
+  }
+  // For an image that did not come in time.
+  Failure GivesNothing() const { return Fault("gives no images", "it was waited for in vain"); }
+
+ private:
+  const std::string name_;
 };
 
 // Opens a camera, and starts it:

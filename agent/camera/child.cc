@@ -23,12 +23,6 @@ constexpr std::chrono::milliseconds kEnd(2000);
 constexpr int kLastWords = 200;  // in milliseconds
 constexpr size_t kMostMessages = 1024;
 
-std::pair<Descriptor, Descriptor> Pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot create a pipe", SystemError());
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 // In the child: nothing here may take a lock, since other threads of the agent may have held it.
 [[noreturn]] void Become(char* const* arguments, pid_t parent, int input, int output, int errors) {
   setpgid(0, 0);
@@ -59,7 +53,7 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
-Child::Child(std::vector<std::string> arguments) {
+Child::Child(std::vector<std::string> arguments) : BufferedReader("the output of " + arguments[0]) {
   std::vector<char*> words;
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
@@ -90,7 +84,7 @@ Child::~Child() {
   kill(-pid_, SIGKILL);  // what it started and left behind
 }
 
-size_t Child::Read(void* data, size_t size) {
+ssize_t Child::Receive(void* data, size_t size) {
   for (;;) {
     pollfd ready[] = {{output_.get(), POLLIN, 0}, {stop_read_.get(), POLLIN, 0}, {errors_.get(), POLLIN, 0}};
     if (poll(ready, 3, -1) < 0) continue;
@@ -98,7 +92,7 @@ size_t Child::Read(void* data, size_t size) {
     if (ready[2].revents != 0) KeepMessages();
     if (ready[0].revents == 0) continue;
     const ssize_t count = read(output_.get(), data, size);
-    if (count > 0) return static_cast<size_t>(count);
+    if (count > 0) return count;
     if (count < 0 && errno == EINTR) continue;
     // What it said last, though not for long: what it started may still hold this end.
     for (pollfd said{errors_.get(), POLLIN, 0}; errors_ && poll(&said, 1, kLastWords) > 0;) KeepMessages();

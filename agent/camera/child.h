@@ -14,21 +14,22 @@ namespace agent {
 // Where a program lies in $PATH; empty if it does not.
 std::string FindProgram(const std::string& name);
 
-class Child {
+// Its output is read by at most one other thread than the owner's.
+class Child : public BufferedReader {
  public:
   // Starts `arguments[0]`, a path. Failure(kInput) if it cannot be started.
   explicit Child(std::vector<std::string> arguments);
   // Ends it, and what it started in its process group.
-  ~Child();
+  ~Child() override;
   Child(const Child&) = delete;
 
-  // Reads at most `size` bytes of its output; none at its end, or once `Stop` was called. May be called by one other
-  // thread than the owner's.
-  size_t Read(void* data, size_t size);
-  // From now on nothing more is read: `Read` returns.
+  // From now on nothing more is read: the output ends.
   void Stop();
   // The last lines that it wrote to standard error, as one.
   std::string Messages() const;
+
+ protected:
+  ssize_t Receive(void* data, size_t size) override;
 
  private:
   void KeepMessages();

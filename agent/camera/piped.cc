@@ -1,5 +1,4 @@
 // Cameras that another program reads: `rpicam-vid` that of a Raspberry Pi, `ffmpeg` a stream from the network.
-#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -11,8 +10,9 @@
 #include "camera/camera.h"
 #include "camera/child.h"
 #include "failure.h"
-#include "interruption.h"
 #include "vision/formats.h"
+#include "vision/frame.h"
+#include "watch.h"
 
 namespace agent {
 namespace {
@@ -22,19 +22,17 @@ constexpr std::chrono::seconds kFirst(30);
 constexpr std::chrono::seconds kNext(10);
 constexpr std::chrono::milliseconds kGlance(50);
 
-struct Format {
-  int width = 0;
-  int height = 0;
-  CameraFrame Of(const uint8_t* pixels) const { return {pixels, height, width, 0, PixelFormat::kI420}; }
-};
+CameraFrame FrameOf(const uint8_t* pixels, Size size) {
+  return {pixels, size.height, size.width, 0, PixelFormat::kI420};
+}
 
 // Images that a program writes to its output as planes of Y, U and V. A thread reads them as they come, so that the
 // newest is available and the program never waits.
 class PipedCamera : public Camera {
  public:
-  // Without a format the output says it itself, as YUV4MPEG2.
-  PipedCamera(std::string name, std::vector<std::string> command, Format format)
-      : name_(std::move(name)), format_(format), announced_(format.width == 0), child_(std::move(command)) {
+  // Without a size the output says it itself, as YUV4MPEG2.
+  PipedCamera(std::string name, std::vector<std::string> command, Size size)
+      : Camera(std::move(name)), size_(size), announced_(size.width == 0), child_(std::move(command)) {
     reader_ = std::thread([this] { ReadAll(); });
   }
   ~PipedCamera() override {
@@ -42,16 +40,12 @@ class PipedCamera : public Camera {
     reader_.join();
   }
 
-  const std::string& name() const override { return name_; }
-
   std::optional<Picture> Next() override {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() + (begun_ ? kNext : kFirst);
     while (!fresh_ && !ended_) {
       if (Interrupted()) return std::nullopt;
-      if (std::chrono::steady_clock::now() > deadline) {
-        throw Failure(Code::kInput, "the camera " + name_ + " gives no images", "it was waited for in vain");
-      }
+      if (std::chrono::steady_clock::now() > deadline) throw GivesNothing();
       changed_.wait_for(lock, kGlance);
     }
     if (Interrupted()) return std::nullopt;
@@ -59,28 +53,27 @@ class PipedCamera : public Camera {
     fresh_ = false;
     begun_ = true;
     shown_.swap(newest_);
-    const Format format = format_;
+    const Size size = size_;
     lock.unlock();
-    return Picture{FromFrame(format.Of(shown_.data())), ""};
+    return Picture{FromFrame(FrameOf(shown_.data(), size)), ""};
   }
 
  private:
   // Needs the lock. What the program said last is why.
   Failure Stopped() const {
-    const std::string what = begun_ ? " stopped giving images" : " gives no image";
+    const std::string what = begun_ ? "stopped giving images" : "gives no image";
     const std::string said = reason_.empty() ? child_.Messages() : reason_;
-    return Failure(Code::kInput, "the camera " + name_ + what, said.empty() ? "its program ended" : said);
+    return Fault(what, said.empty() ? "its program ended" : said);
   }
 
   void ReadAll() {
     std::string reason;
     try {
-      Format format = format_;
-      if (announced_) format = ReadHeader();
-      std::vector<uint8_t> data(FrameBytes(format.Of(nullptr)));
-      while ((!announced_ || Line().substr(0, 5) == "FRAME") && Fill(data.data(), data.size())) {
+      const Size size = announced_ ? ReadHeader() : size_;
+      std::vector<uint8_t> data(FrameBytes(FrameOf(nullptr, size)));
+      while ((!announced_ || Line().substr(0, 5) == "FRAME") && child_.Fill(data.data(), data.size())) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        format_ = format;
+        size_ = size;
         newest_.resize(data.size());
         newest_.swap(data);
         fresh_ = true;
@@ -96,64 +89,35 @@ class PipedCamera : public Camera {
   }
 
   // The line with which YUV4MPEG2 begins (mjpegtools, yuv4mpeg(5)): words that begin with the letter of what they say.
-  Format ReadHeader() {
+  Size ReadHeader() {
     const std::string line = Line();
     if (line.empty()) throw Failure(Code::kInput, child_.Messages());
     if (line.substr(0, 10) != "YUV4MPEG2 ") throw Failure(Code::kInput, "ffmpeg gives no YUV4MPEG2");
-    Format format;
+    Size size{};
     for (size_t at = line.find(' '); at != std::string::npos; at = line.find(' ', at + 1)) {
       const char* word = line.c_str() + at + 1;
-      if (*word == 'W') format.width = std::atoi(word + 1);
-      if (*word == 'H') format.height = std::atoi(word + 1);
+      if (*word == 'W') size.width = std::atoi(word + 1);
+      if (*word == 'H') size.height = std::atoi(word + 1);
       if (*word == 'C' && std::strncmp(word, "C420", 4) != 0) {
         throw Failure(Code::kInput, "ffmpeg gives other colours than were asked for");
       }
     }
-    if (format.width <= 0 || format.height <= 0 || format.width > kMaximumPixels / format.height) {
+    if (size.width <= 0 || size.height <= 0 || size.width > kMaximumPixels / size.height) {
       throw Failure(Code::kInput, "its images are of an impossible size");
     }
-    return format;
+    return size;
   }
 
   // A line without its newline; empty at the end, or where none comes.
   std::string Line() {
-    constexpr size_t kLongest = 512;
     std::string line;
-    char letter;
-    while (line.size() < kLongest && Fill(&letter, 1)) {
-      if (letter == '\n') return line;
-      line += letter;
-    }
-    return "";
+    return child_.Line(&line, 512) ? line : "";
   }
 
-  // Exactly `size` bytes; false at the end.
-  bool Fill(void* data, size_t size) {
-    auto* target = static_cast<uint8_t*>(data);
-    while (size > 0) {
-      if (begin_ == end_) {
-        begin_ = 0;
-        end_ = child_.Read(buffer_, sizeof buffer_);
-        if (end_ == 0) return false;
-      }
-      const size_t count = std::min(size, end_ - begin_);
-      target = std::copy_n(buffer_ + begin_, count, target);
-      begin_ += count;
-      size -= count;
-    }
-    return true;
-  }
-
-  const std::string name_;
-  Format format_;
+  Size size_;
   const bool announced_;
   Child child_;
   std::thread reader_;
-
-  // Of the thread alone.
-  uint8_t buffer_[65536];
-  size_t begin_ = 0;
-  size_t end_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -195,7 +159,7 @@ std::unique_ptr<Camera> OpenRaspberryCamera(int number, const CameraWish& wish) 
       std::vector<std::string>{program, "--camera", index, "--timeout", "0", "--nopreview", "--verbose", "0", "--flush",
                                "--codec", "yuv420", "--width", std::to_string(wish.width), "--height",
                                std::to_string(wish.height), "--output", "-"},
-      Format{wish.width, wish.height});
+      Size{wish.height, wish.width});
 }
 
 std::unique_ptr<Camera> OpenStream(const std::string& address) {
@@ -212,7 +176,7 @@ std::unique_ptr<Camera> OpenStream(const std::string& address) {
           program,   "-nostdin",     "-hide_banner", "-loglevel", "error", "-fflags", "nobuffer", "-protocol_whitelist",
           protocols, "-i",           address,        "-an",       "-vf",   even,      "-pix_fmt", "yuv420p",
           "-f",      "yuv4mpegpipe", "-strict",      "-1",        "pipe:1"},
-      Format{});
+      Size{});
 }
 
 }  // namespace agent

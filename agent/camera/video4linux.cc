@@ -14,9 +14,9 @@
 #include "camera/camera.h"
 #include "failure.h"
 #include "files.h"
-#include "images/jpeg.h"
-#include "interruption.h"
+#include "images/codecs.h"
 #include "vision/formats.h"
+#include "watch.h"
 
 namespace agent {
 namespace {
@@ -92,19 +92,19 @@ struct Buffer {
 
 class Video4Linux : public Camera {
  public:
-  Video4Linux(std::string name, const CameraWish& wish) : name_(std::move(name)) {
-    device_ = Descriptor(open(name_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  Video4Linux(const std::string& device, const CameraWish& wish)
+      : Camera(device), device_(open(device.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC)) {
     if (!device_) throw CannotOpen();
     const uint32_t capabilities = Capabilities(device_.get());
     if (!Captures(capabilities)) {
-      throw Failure(Code::kInput, "the device " + name_ + " gives no images",
+      throw Failure(Code::kInput, "the device " + name() + " gives no images",
                     "try the next number: many cameras have a second device without images");
     }
     const std::vector<uint32_t> codes = Kinds(device_.get());
     const Kind* kind = Choose(codes, wish);
     if (kind == nullptr) {
-      throw Failure(
-          Code::kInput, "the camera " + name_ + " gives images of no kind that is known here",
+      throw Fault(
+          "gives images of no kind that is known here",
           "it has " + Names(codes) + "; MJPEG, YUYV, NV12 and YU12 are known; a Raspberry Pi's own is --camera rpicam");
     }
     kind_ = *kind;
@@ -119,8 +119,6 @@ class Video4Linux : public Camera {
     int type = V4L2_BUF_TYPE_VIDEO_CAPTURE;
     Ask(device_.get(), VIDIOC_STREAMOFF, &type);
   }
-
-  const std::string& name() const override { return name_; }
 
   std::optional<Picture> Next() override {
     std::string reason = "damaged images only";
@@ -140,26 +138,25 @@ class Video4Linux : public Camera {
       Give(taken->index);
       if (picture) return picture;
     }
-    throw Failure(Code::kInput, "the camera " + name_ + " gives no image that can be read", reason);
+    throw Fault("gives no image that can be read", reason);
   }
 
  private:
   Failure CannotOpen() const {
     const int number = errno;
-    const std::string what = "the camera " + name_;
     if (number == ENOENT || number == ENODEV || number == ENXIO) {
-      return Failure(Code::kInput, "there is no camera " + name_, "connect one, or name another device");
+      return Failure(Code::kInput, "there is no camera " + name(), "connect one, or name another device");
     }
     if (number == EACCES || number == EPERM) {
-      return Failure(Code::kInput, what + " may not be used", "sudo usermod -aG video $USER, then log in again");
+      return Fault("may not be used", "sudo usermod -aG video $USER, then log in again");
     }
-    return Failure(Code::kInput, what + " cannot be opened", SystemError());
+    return Fault("cannot be opened", SystemError());
   }
 
   Failure Refused() const {
-    if (errno == EBUSY) return Failure(Code::kInput, "the camera " + name_ + " is in use", "end the other program");
-    if (errno == ENODEV) return Failure(Code::kInput, "the camera " + name_ + " is gone", "connect it again");
-    return Failure(Code::kInput, "the camera " + name_ + " does not do what it should", SystemError());
+    if (errno == EBUSY) return Fault("is in use", "end the other program");
+    if (errno == ENODEV) return Fault("is gone", "connect it again");
+    return Fault("does not do what it should", SystemError());
   }
 
   static std::string Names(const std::vector<uint32_t>& codes) {
@@ -185,8 +182,7 @@ class Video4Linux : public Camera {
     if (!Ask(device_.get(), VIDIOC_S_FMT, &format)) throw Refused();
     if (pixels.pixelformat != kind_.code || pixels.width == 0 || pixels.height == 0 ||
         pixels.width > kMaximumPixels / pixels.height) {
-      throw Failure(Code::kInput, "the camera " + name_ + " does not give the images that it says",
-                    "ask for another --size");
+      throw Fault("does not give the images that it says", "ask for another --size");
     }
     width_ = static_cast<int>(pixels.width);
     height_ = static_cast<int>(pixels.height);
@@ -209,7 +205,7 @@ class Video4Linux : public Camera {
       const auto unmap = [bytes = buffer.length](void* mapped) { munmap(mapped, bytes); };
       buffers_.push_back({std::shared_ptr<void>(memory, unmap), buffer.length});
     }
-    if (buffers_.empty()) throw Failure(Code::kInput, "the camera " + name_ + " has no memory for images");
+    if (buffers_.empty()) throw Failure(Code::kInput, "the camera " + name() + " has no memory for images");
   }
 
   static v4l2_buffer Described(unsigned index) {
@@ -234,15 +230,13 @@ class Video4Linux : public Camera {
       if (Ask(device_.get(), VIDIOC_DQBUF, &buffer)) {
         if (newest) Give(newest->index);
         if (buffer.index >= buffers_.size())
-          throw Failure(Code::kInput, "the camera " + name_ + " names no image of its own");
+          throw Failure(Code::kInput, "the camera " + name() + " names no image of its own");
         newest = buffer;
         continue;
       }
       if (errno != EAGAIN) throw Refused();
       if (newest) return newest;
-      if (std::chrono::steady_clock::now() > deadline) {
-        throw Failure(Code::kInput, "the camera " + name_ + " gives no images", "it was waited for in vain");
-      }
+      if (std::chrono::steady_clock::now() > deadline) throw GivesNothing();
       pollfd ready{device_.get(), POLLIN, 0};
       poll(&ready, 1, kGlance);
     }
@@ -252,7 +246,7 @@ class Video4Linux : public Camera {
   Picture PictureOf(const uint8_t* data, size_t size) const {
     if (kind_.jpeg) {
       std::string jpeg(reinterpret_cast<const char*>(data), size);
-      Image image = DecodeJpeg(jpeg, name_);
+      Image image = DecodeJpeg(jpeg, name());
       return {std::move(image), std::move(jpeg)};
     }
     const CameraFrame frame{data, height_, width_, stride_, kind_.format};
@@ -260,7 +254,6 @@ class Video4Linux : public Camera {
     return {FromFrame(frame), ""};
   }
 
-  const std::string name_;
   Descriptor device_;
   Kind kind_{};
   int width_ = 0;

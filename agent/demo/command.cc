@@ -10,10 +10,10 @@
 #include "demo/outcome.h"
 #include "demo/report.h"
 #include "demo/source.h"
-#include "interruption.h"
 #include "machine.h"
 #include "model.h"
 #include "vision/detector.h"
+#include "watch.h"
 
 namespace agent {
 namespace {

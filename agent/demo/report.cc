@@ -3,9 +3,8 @@
 #include <utility>
 
 #include "files.h"
-#include "images/jpeg.h"
+#include "images/codecs.h"
 #include "protocol.h"
-#include "statistics.h"
 
 namespace agent {
 namespace {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "failure.h"
+#include "images/codecs.h"
 #include "images/image_file.h"
-#include "images/jpeg.h"
-#include "interruption.h"
 #include "machine.h"
+#include "watch.h"
 
 namespace agent {
 namespace {

@@ -1,16 +1,10 @@
-#include "images/bitmap.h"
-
 #include <algorithm>
 #include <cstdlib>
 
-#include "failure.h"
+#include "images/codecs.h"
 
 namespace agent {
 namespace {
-
-[[noreturn]] void Refuse(const std::string& name, const std::string& why) {
-  throw Failure(Code::kInput, "cannot decode the image " + name, why);
-}
 
 bool IsSpace(char letter) { return letter == ' ' || (letter >= '\t' && letter <= '\r'); }
 
@@ -26,13 +20,6 @@ int64_t TakeNumber(std::string_view* text) {
     text->remove_prefix(1);
   }
   return number;
-}
-
-// Failure(kInput) for sides that no image has, before memory is asked for.
-Image Sized(int64_t height, int64_t width, const std::string& name) {
-  if (height <= 0 || width <= 0) Refuse(name, "its sides are not positive");
-  if (height > kMaximumPixels / width) throw Failure(Code::kInput, "the image " + name + " is too large");
-  return Image(static_cast<int>(height), static_cast<int>(width));
 }
 
 // A number of little end.
@@ -55,10 +42,10 @@ Image DecodeNetpbm(std::string_view content, const std::string& name) {
   content.remove_prefix(2);
   const int64_t width = TakeNumber(&content);
   const int64_t height = TakeNumber(&content);
-  if (TakeNumber(&content) != 255) Refuse(name, "it has no 255 levels");
+  if (TakeNumber(&content) != 255) throw Undecodable(name, "it has no 255 levels");
   Image image = Sized(height, width, name);
   const size_t row_bytes = static_cast<size_t>(width) * static_cast<size_t>(channels);
-  if (content.size() < 1 + row_bytes * static_cast<size_t>(height)) Refuse(name, "it ends too early");
+  if (content.size() < 1 + row_bytes * static_cast<size_t>(height)) throw Undecodable(name, "it ends too early");
   content.remove_prefix(1);
   for (int y = 0; y < image.height(); ++y) {
     const auto* from = reinterpret_cast<const uint8_t*>(content.data()) + row_bytes * static_cast<size_t>(y);
@@ -71,9 +58,10 @@ Image DecodeNetpbm(std::string_view content, const std::string& name) {
 }
 
 Image DecodeBmp(std::string_view content, const std::string& name) {
+  const auto refused = [&](const std::string& why) { return Undecodable(name, why); };
   constexpr size_t kHeader = 54;
   constexpr size_t kInfo = 14;  // where the second header begins
-  if (content.size() < kHeader) Refuse(name, "it ends too early");
+  if (content.size() < kHeader) throw refused("it ends too early");
   const int64_t pixels = Number(content, 10, 4);
   const int64_t info_bytes = Number(content, kInfo, 4);
   const int64_t width = Number(content, 18, 4);
@@ -83,9 +71,9 @@ Image DecodeBmp(std::string_view content, const std::string& name) {
   const int64_t kind = Number(content, 30, 4);
   const bool masked = kind == 3 && bits == 32 && content.size() >= kHeader + 12 && Number(content, 54, 4) == 0xFF0000 &&
                       Number(content, 58, 4) == 0xFF00 && Number(content, 62, 4) == 0xFF;
-  if (info_bytes < 40 || (kind != 0 && !masked)) Refuse(name, "it is of a kind of BMP that is not read here");
+  if (info_bytes < 40 || (kind != 0 && !masked)) throw refused("it is of a kind of BMP that is not read here");
   if (bits != 8 && bits != 24 && bits != 32)
-    Refuse(name, "a BMP of " + std::to_string(bits) + " bits is not read here");
+    throw refused("a BMP of " + std::to_string(bits) + " bits is not read here");
   Image image = Sized(std::abs(rows), width, name);
   const auto step = static_cast<size_t>(bits / 8);
   const size_t row_bytes = (static_cast<size_t>(width) * step + 3) / 4 * 4;
@@ -93,9 +81,9 @@ Image DecodeBmp(std::string_view content, const std::string& name) {
   const auto colours = static_cast<size_t>(Number(content, 46, 4) > 0 ? Number(content, 46, 4) : 256);
   const size_t begin = static_cast<size_t>(std::max<int64_t>(pixels, 0));
   const size_t wanted = row_bytes * static_cast<size_t>(image.height());
-  if (begin < kHeader || begin > content.size() || wanted > content.size() - begin) Refuse(name, "it ends too early");
+  if (begin < kHeader || begin > content.size() || wanted > content.size() - begin) throw refused("it ends too early");
   if (bits == 8 && (colours > 256 || palette > begin || colours > (begin - palette) / 4)) {
-    Refuse(name, "its palette is damaged");
+    throw refused("its palette is damaged");
   }
   const auto* bytes = reinterpret_cast<const uint8_t*>(content.data());
   for (int y = 0; y < image.height(); ++y) {
@@ -103,7 +91,7 @@ Image DecodeBmp(std::string_view content, const std::string& name) {
     const uint8_t* from = bytes + begin + row_bytes * static_cast<size_t>(from_y);
     uint8_t* pixel = image.MutableRow(y);
     for (int x = 0; x < image.width(); ++x, pixel += 3, from += step) {
-      if (bits == 8 && *from >= colours) Refuse(name, "its palette is damaged");
+      if (bits == 8 && *from >= colours) throw refused("its palette is damaged");
       std::copy_n(bits == 8 ? bytes + palette + 4 * size_t{*from} : from, 3, pixel);
     }
   }

@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "failure.h"
 #include "files.h"
-#include "images/bitmap.h"
-#include "images/jpeg.h"
-#include "images/png.h"
+#include "images/codecs.h"
 
 namespace agent {
 namespace {
@@ -75,6 +72,16 @@ Image Upright(Image image, int orientation) {
 }
 
 }  // namespace
+
+Failure Undecodable(const std::string& name, const std::string& why) {
+  return Failure(Code::kInput, "cannot decode the image " + name, why);
+}
+
+Image Sized(int64_t height, int64_t width, const std::string& name) {
+  if (height <= 0 || width <= 0) throw Undecodable(name, "its sides are not positive");
+  if (height > kMaximumPixels / width) throw Failure(Code::kInput, "the image " + name + " is too large");
+  return Image(static_cast<int>(height), static_cast<int>(width));
+}
 
 std::string ReadImageFile(const std::string& path) {
   const auto refused = [&] { return Failure(Code::kInput, "cannot read the image " + path, SystemError()); };

@@ -1,5 +1,3 @@
-#include "images/jpeg.h"
-
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
@@ -7,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "failure.h"
+#include "images/codecs.h"
 #include "images/jpeg_api.h"
 #include "images/system_library.h"
 
@@ -77,8 +75,7 @@ bool Begin(const Api& api, jpeg::Source* source, Errors* errors, Decompression* 
   api.jpeg_CreateDecompress(state, api.version.number, api.version.decompression);
   state->source = source;
   api.jpeg_read_header(state, 1);
-  const bool inks = state->components == 4;
-  state->out_colours = inks ? jpeg::kCmyk : jpeg::kBgr;
+  state->out_colours = state->components == 4 ? jpeg::kCmyk : jpeg::kBgr;
   state->method = jpeg::kAccurate;
   return true;
 }
@@ -156,9 +153,7 @@ void EachSegment(std::string_view content, const std::function<bool(unsigned cha
 }
 
 Image DecodeJpeg(std::string_view content, const std::string& name) {
-  if (HasTooManyScans(content)) {
-    throw Failure(Code::kInput, "cannot decode the image " + name, "it has too many scans");
-  }
+  if (HasTooManyScans(content)) throw Undecodable(name, "it has too many scans");
   const Api& api = Library();
   const auto errors = std::make_unique<Errors>();
   const auto release = [&api](Decompression* state) {
@@ -167,21 +162,13 @@ Image DecodeJpeg(std::string_view content, const std::string& name) {
   };
   const std::unique_ptr<Decompression, decltype(release)> state(new Decompression{}, release);
   Prepare(api, errors.get(), state.get());
-  const auto refused = [&] { return Failure(Code::kInput, "cannot decode the image " + name, errors->message); };
-  jpeg::Source source{reinterpret_cast<const unsigned char*>(content.data()),
-                      content.size(),
-                      DoNothing,
-                      FillNothing,
-                      Skip,
-                      api.jpeg_resync_to_restart,
-                      DoNothing};
-  if (!Begin(api, &source, errors.get(), state.get())) throw refused();
-  if (int64_t{state->image_width} * state->image_height > kMaximumPixels) {
-    throw Failure(Code::kInput, "the image " + name + " is too large");
-  }
-  Image image(static_cast<int>(state->image_height), static_cast<int>(state->image_width));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(content.data());
+  jpeg::Source source{bytes, content.size(), DoNothing, FillNothing, Skip, api.jpeg_resync_to_restart, DoNothing};
+  if (!Begin(api, &source, errors.get(), state.get())) throw Undecodable(name, errors->message);
+  Image image = Sized(state->image_height, state->image_width, name);
   std::vector<unsigned char> inks(state->components == 4 ? 4 * static_cast<size_t>(image.width()) : 0);
-  if (!ReadRows(api, errors.get(), state.get(), &image, inks.empty() ? nullptr : inks.data())) throw refused();
+  unsigned char* const row = inks.empty() ? nullptr : inks.data();
+  if (!ReadRows(api, errors.get(), state.get(), &image, row)) throw Undecodable(name, errors->message);
   return image;
 }
 

@@ -1,5 +1,3 @@
-#include "images/png.h"
-
 #include <csetjmp>
 #include <cstdint>
 #include <cstdio>
@@ -7,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "failure.h"
+#include "images/codecs.h"
 #include "images/system_library.h"
 
 namespace agent {
@@ -18,9 +16,6 @@ struct Png;
 struct Info;
 using OnError = void (*)(Png*, const char* message);
 using OnRead = void (*)(Png*, unsigned char* data, size_t size);
-
-constexpr int kPalette = 3;
-constexpr int kColour = 2;
 
 #define EDGEDEPLOY_PNG_FUNCTIONS(FUNCTION)                                                      \
   FUNCTION(png_get_libpng_ver, const char*, (const Png*))                                       \
@@ -35,12 +30,9 @@ constexpr int kColour = 2;
   FUNCTION(png_read_info, void, (Png*, Info*))                                                  \
   FUNCTION(png_get_image_width, uint32_t, (const Png*, const Info*))                            \
   FUNCTION(png_get_image_height, uint32_t, (const Png*, const Info*))                           \
-  FUNCTION(png_get_bit_depth, unsigned char, (const Png*, const Info*))                         \
-  FUNCTION(png_get_color_type, unsigned char, (const Png*, const Info*))                        \
   FUNCTION(png_set_strip_16, void, (Png*))                                                      \
   FUNCTION(png_set_strip_alpha, void, (Png*))                                                   \
   FUNCTION(png_set_palette_to_rgb, void, (Png*))                                                \
-  FUNCTION(png_set_expand_gray_1_2_4_to_8, void, (Png*))                                        \
   FUNCTION(png_set_gray_to_rgb, void, (Png*))                                                   \
   FUNCTION(png_set_bgr, void, (Png*))                                                           \
   FUNCTION(png_set_interlace_handling, int, (Png*))                                             \
@@ -106,15 +98,10 @@ bool Begin(const Api& api, Reading* reading) {
   api.png_set_user_limits(reading->png, kMaximumSide, kMaximumSide);
   api.png_set_chunk_malloc_max(reading->png, kMaximumChunk);
   api.png_read_info(reading->png, reading->info);
-  const int kind = api.png_get_color_type(reading->png, reading->info);
-  if (api.png_get_bit_depth(reading->png, reading->info) == 16) api.png_set_strip_16(reading->png);
-  if (kind == kPalette) api.png_set_palette_to_rgb(reading->png);
-  if ((kind & kColour) == 0) {
-    api.png_set_expand_gray_1_2_4_to_8(reading->png);
-    api.png_set_gray_to_rgb(reading->png);
+  for (const auto set : {api.png_set_strip_16, api.png_set_palette_to_rgb, api.png_set_gray_to_rgb,
+                         api.png_set_strip_alpha, api.png_set_bgr}) {
+    set(reading->png);  // what an image does not have is left as it is
   }
-  api.png_set_strip_alpha(reading->png);
-  api.png_set_bgr(reading->png);
   return true;
 }
 
@@ -149,7 +136,7 @@ std::optional<std::string_view> FindChunk(std::string_view content, std::string_
 
 Image DecodePng(std::string_view content, const std::string& name) {
   // The library would ask for the memory that a chunk announces before it reads.
-  if (!FindChunk(content, "")) throw Failure(Code::kInput, "cannot decode the image " + name, "it ends too early");
+  if (!FindChunk(content, "")) throw Undecodable(name, "it ends too early");
   const Api& api = Library();
   const auto release = [&api](Reading* reading) {
     if (reading->png != nullptr) api.png_destroy_read_struct(&reading->png, &reading->info, nullptr);
@@ -157,15 +144,13 @@ Image DecodePng(std::string_view content, const std::string& name) {
   };
   const std::unique_ptr<Reading, decltype(release)> reading(new Reading{}, release);
   reading->left = content;
-  const auto refused = [&] { return Failure(Code::kInput, "cannot decode the image " + name, reading->message); };
-  if (!Begin(api, reading.get())) throw refused();
+  if (!Begin(api, reading.get())) throw Undecodable(name, reading->message);
   const uint32_t width = api.png_get_image_width(reading->png, reading->info);
   const uint32_t height = api.png_get_image_height(reading->png, reading->info);
-  if (int64_t{width} * height > kMaximumPixels) throw Failure(Code::kInput, "the image " + name + " is too large");
-  Image image(static_cast<int>(height), static_cast<int>(width));
+  Image image = Sized(height, width, name);
   std::vector<unsigned char*> rows(height);
   for (size_t y = 0; y < rows.size(); ++y) rows[y] = image.MutableRow(static_cast<int>(y));
-  if (!ReadRows(api, reading.get(), size_t{3} * width, rows.data())) throw refused();
+  if (!ReadRows(api, reading.get(), size_t{3} * width, rows.data())) throw Undecodable(name, reading->message);
   return image;
 }
 

@@ -8,19 +8,20 @@
 #include <string>
 
 #include "camera/camera.h"
+#include "elements.h"
 #include "failure.h"
+#include "images/codecs.h"
 #include "images/image_file.h"
-#include "images/jpeg.h"
-#include "interruption.h"
 #include "json.h"
 #include "machine.h"
 #include "manifest.h"
+#include "model.h"
 #include "rpc_session.h"
 #include "sha256.h"
-#include "statistics.h"
 #include "vision/decoder.h"
 #include "vision/detector.h"
 #include "vision/formats.h"
+#include "watch.h"
 
 namespace {
 
@@ -184,7 +185,7 @@ int Show(const std::string& part, char** values) {
   } else if (part == "camera") {
     ShowCamera(values[2], std::stoi(values[3]), std::stoi(values[4]), std::stoi(values[5]) != 0, std::stoi(values[6]));
   } else if (part == "float32-to-float16") {
-    EachNumber<float, uint16_t>([](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); });
+    EachNumber<float, uint16_t>([](float x) { return agent::Half(x).bits; });
   } else if (part == "float64-to-float16") {
     EachNumber<double, uint16_t>(
         [](double x) { return __truncXfYf2__<double, uint64_t, 52, uint16_t, uint16_t, 10>(x); });

@@ -18,7 +18,7 @@ class Classification : public Decoder {
     const Outputs::Output& output = outputs.all().front();
     const auto longest = std::max_element(output.shape.begin(), output.shape.end());
     if (output.values.size() != static_cast<uint64_t>(longest == output.shape.end() ? 1 : *longest)) {
-      throw NotOfThisKind("its output '" + output.name + "' is " + Shown(output.shape) + ", not one score per class");
+      throw output.IsNot("one score per class");
     }
     std::vector<size_t> order(output.values.size());
     std::iota(order.begin(), order.end(), size_t{0});

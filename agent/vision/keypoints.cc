@@ -154,9 +154,7 @@ void ReadFields(Fields& fields, Refinement* refinement) {
 
 float Single(const Outputs& outputs, const std::string& name) {
   const Outputs::Output& output = outputs.At(name);
-  if (output.values.size() != 1) {
-    throw NotOfThisKind("its output '" + name + "' is " + Shown(output.shape) + ", not one value");
-  }
+  if (output.values.size() != 1) throw output.IsNot("one value");
   return output.values.front();
 }
 
@@ -164,8 +162,7 @@ void Refine(const Heatmap& heatmap, const Outputs& outputs, Size network, std::v
   const Outputs::Output& heat = outputs.At(heatmap.output);
   const auto count = static_cast<int64_t>(places.size());
   if (heat.shape.size() != 4 || heat.shape[0] != 1 || heat.shape[3] != count) {
-    throw NotOfThisKind("its output '" + heatmap.output + "' is " + Shown(heat.shape) + ", not 1xHxWx" +
-                        std::to_string(count));
+    throw heat.IsNot("1xHxWx" + std::to_string(count));
   }
   const int64_t rows = heat.shape[1];
   const int64_t columns = heat.shape[2];
@@ -241,8 +238,7 @@ class Landmarks : public Decoder {
   std::vector<Detection> Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const override {
     const Outputs::Output& output = outputs.At(output_);
     if (output.values.empty() || output.values.size() % values_ != 0) {
-      throw NotOfThisKind("its output '" + output_ + "' is " + Shown(output.shape) + ", not " +
-                          std::to_string(values_) + " values for each point");
+      throw output.IsNot(std::to_string(values_) + " values for each point");
     }
     const float score = Single(outputs, score_);
     const std::optional<float> first = classes_ ? std::optional(Single(outputs, *classes_)) : std::nullopt;

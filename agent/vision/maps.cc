@@ -56,9 +56,7 @@ class Segmentation : public Decoder {
       const std::vector<float> numbers = OnImage(output.values, size, frame, true);
       return {numbers.begin(), numbers.end()};
     }
-    if (shape.size() != 4 || shape[0] != 1 || count == 0) {
-      throw NotOfThisKind("its output '" + output.name + "' is " + Shown(shape) + ", not 1xCxHxW");
-    }
+    if (shape.size() != 4 || shape[0] != 1 || count == 0) throw output.IsNot("1xCxHxW");
     const int64_t channels = shape[channels_last_ ? 3 : 1];
     const int64_t rows = shape[channels_last_ ? 1 : 2];
     const int64_t columns = shape[channels_last_ ? 2 : 3];
@@ -105,7 +103,7 @@ class Depth : public Decoder {
     const size_t rank = output.shape.size();
     if ((rank != 3 && rank != 4) ||
         static_cast<int64_t>(output.values.size()) != output.shape[rank - 2] * output.shape[rank - 1]) {
-      throw NotOfThisKind("its output '" + output.name + "' is " + Shown(output.shape) + ", not 1x1xHxW or 1xHxW");
+      throw output.IsNot("1x1xHxW or 1xHxW");
     }
     const Size size{static_cast<int>(output.shape[rank - 2]), static_cast<int>(output.shape[rank - 1])};
     Surface surface{OnImage(output.values, size, frame), 0, 0, 0};

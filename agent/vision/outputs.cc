@@ -15,13 +15,17 @@ void RequireShape(const Outputs::Output& output, const std::vector<int64_t>& wan
     fits = fits && (wanted[i] < 0 || output.shape[i + 1] == wanted[i]);
     words += "x" + (wanted[i] < 0 ? std::string(1, letters[i]) : std::to_string(wanted[i]));
   }
-  if (!fits) throw NotOfThisKind("its output '" + output.name + "' is " + Shown(output.shape) + ", not " + words);
+  if (!fits) throw output.IsNot(words);
 }
 
 }  // namespace
 
 Failure NotOfThisKind(const std::string& why) {
   return {Code::kInput, "the network does not give what its package says that it gives", why};
+}
+
+Failure Outputs::Output::IsNot(const std::string& wanted) const {
+  return NotOfThisKind("its output '" + name + "' is " + Shown(shape) + ", not " + wanted);
 }
 
 std::vector<float> RealNumbers(const TensorSpec& spec, const void* memory) {
@@ -65,12 +69,6 @@ Planes Outputs::PlanesOf(const std::string& name, int64_t channels) const {
   const Output& output = At(name);
   RequireShape(output, {channels, -1, -1}, "CHW");
   return {output.values.data(), output.shape[1], output.shape[2], output.shape[3]};
-}
-
-std::string Shown(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return text.empty() ? "a scalar" : text;
 }
 
 }  // namespace agent

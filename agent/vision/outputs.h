@@ -40,6 +40,9 @@ class Outputs {
     std::vector<int64_t> shape;
     std::vector<float> values;
     bool whole = false;  // whether they are integers that stand for themselves
+
+    // For a network whose output has another shape than is wanted.
+    Failure IsNot(const std::string& wanted) const;
   };
 
   explicit Outputs(std::vector<Output> all) : all_(std::move(all)) {}
@@ -56,8 +59,5 @@ class Outputs {
  private:
   std::vector<Output> all_;
 };
-
-// A shape in words, as 1x3x8x8.
-std::string Shown(const std::vector<int64_t>& shape);
 
 }  // namespace agent

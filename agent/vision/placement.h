@@ -2,7 +2,6 @@
 #pragma once
 
 #include "manifest.h"
-#include "usage.h"
 #include "vision/frame.h"
 #include "vision/image.h"
 

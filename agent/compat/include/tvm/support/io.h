@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <string>
 
 // All targets of the agent are little-endian, as TVM's files are.
 #ifndef TVM_FFI_IO_NO_ENDIAN_SWAP
