@@ -8,7 +8,9 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from time import process_time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +40,16 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
             case _:
                 del data[place : place + int(random.integers(1, 16))]
     return bytes(data)
+
+
+def somewhere(document: Any, random: Random) -> tuple[Any, Any]:
+    """A value at any place of a JSON document: what holds it, and its key or index there."""
+    node = document
+    while True:
+        key = random.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if not isinstance(node[key], dict | list) or not node[key] or random.random() < 0.2:
+            return node, key
+        node = node[key]
 
 
 def damaged_text(content: bytes, random: np.random.Generator, hostile: Sequence[str]) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import call, need_what_it_lacks
+from support.fuzzing import somewhere
 from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.compiles
 
 def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:
     done = call(probe, part, stdin=b"".join(document.hex().encode() + b"\n" for document in documents))
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stderr.decode()
+    need_what_it_lacks(done.stdout.decode())
     lines = done.stdout.decode().split("\n")[:-1]
     assert len(lines) == len(documents)
     return lines
@@ -143,17 +145,11 @@ def test_a_manifest_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Pat
     for _ in range(3000):
         content = document()
         for _ in range(generator.randint(1, 2)):
-            node: Any = content
-            while True:
-                key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
-                if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.2:
-                    break
-                node = node[key]
-            other = generator.choice(strange)
+            node, key = somewhere(content, generator)
             if isinstance(node, dict) and generator.random() < 0.2:
                 node[generator.choice(["agent", "a/b", "model.so/x", "selftest", "x"])] = node.pop(key)
             else:
-                node[key] = other
+                node[key] = generator.choice(strange)
         with suppress(ValueError):
             taken.append(manifest_bytes(parse_manifest(json.dumps(content).encode())))
     assert len(taken) > 100
@@ -367,12 +363,7 @@ FILES = {
 
 def seen(probe: Path, contents: list[bytes]) -> list[str]:
     """For each content the size and the hash of its pixels, or why it is refused."""
-    done = call(probe, "image", stdin=b"".join(content.hex().encode() + b"\n" for content in contents))
-    assert done.returncode == 0, done.stderr.decode()
-    need_what_it_lacks(done.stdout.decode())
-    lines = done.stdout.decode().splitlines()
-    assert len(lines) == len(contents)
-    return lines
+    return parsed(probe, contents, "image")
 
 
 def by_opencv(content: bytes) -> str | None:

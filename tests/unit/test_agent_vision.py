@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support import random_heads as heads
 from support import ultralytics_heads as heads_of
 from support.agent_vision import (
     FORMATS,
@@ -26,6 +27,8 @@ from support.agent_vision import (
     written,
 )
 from support.agents import call
+from support.fuzzing import somewhere
+from support.random_heads import NETWORK, probabilities, random
 
 from edgedeploy.demo import spec as spec_of_demos
 from edgedeploy.model.metadata import kept
@@ -38,17 +41,8 @@ pytestmark = pytest.mark.compiles
 
 Size = tuple[int, int]
 
-NETWORK = (96, 160)
 IMAGE = (300, 400)
 SCORES = [spec("scores", np.zeros((1, 10), np.float32))]
-
-
-def random(*shape: int, seed: int = 0, mean: float = 0.0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(mean, 1, shape).astype(np.float32)
-
-
-def probabilities(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random(shape, np.float32)
 
 
 def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -250,27 +244,14 @@ class Given:
         return manifest(FLOATS, [spec(name, each) for name, each in self.outputs.items()], self.decoder, **self.said)
 
 
-ANCHORS = [(10.0, 13.0), (33.0, 23.0), (30.0, 61.0)]
-CELLS = 12 * 20 + 6 * 10 + 3 * 5
-
-
 def yolo(kind: str, **fields: Any) -> Given:
-    outputs = {"large": random(1, 24, 3, 5), "small": random(1, 24, 6, 10, seed=1)}
-    stated = [{"output": name, "kind": kind, "anchors": ANCHORS, "scale_x_y": 1.1} for name in outputs]
+    stated = [{"output": name, "kind": kind, "anchors": heads.ANCHORS, "scale_x_y": 1.1} for name in heads.YOLO]
     decoder = {"kind": "yolo", "threshold": 0.3, **fields}
-    return Given(decoder, outputs, "stretch", labels=["cat", "dog"], heads=stated)
+    return Given(decoder, heads.YOLO, "stretch", labels=["cat", "dog"], heads=stated)
 
 
 def ssd(**fields: Any) -> Given:
-    count = 6 * 10 + 2 * (2 * 3)
-    levels = [{"stride": 16, "sizes": [(30, 30)]}, {"stride": 64, "sizes": [(60, 60), (84, 42)]}]
-    outputs = {
-        "boxes": random(1, count, 4),
-        "scores": probabilities(1, count, 4),
-        "points": random(1, count, 10, seed=2),
-    }
-    stated = {"kind": "ssd", "scores": "scores", "boxes": "boxes", "points": "points", "levels": levels}
-    return Given({**stated, **fields}, outputs)
+    return Given({**heads.SSD_FIELDS, "points": "points", **fields}, heads.SSD)
 
 
 def retinaface() -> Given:
@@ -283,44 +264,12 @@ def retinaface() -> Given:
     return Given({"kind": "retinaface", "tie": 0.01}, outputs)
 
 
-def yunet() -> Given:
-    parts = (("cls", 1, 0.7), ("obj", 1, 0.7), ("bbox", 4, 0.0), ("kps", 10, 0.0))
-    outputs = {
-        f"{what}_{stride}": random(1, NETWORK[0] // stride * (NETWORK[1] // stride), values, seed=seed, mean=mean)
-        for stride in (8, 16, 32)
-        for seed, (what, values, mean) in enumerate(parts)
-    }
-    return Given({"kind": "yunet"}, outputs)
+def nanodet(fields: dict[str, Any], outputs: dict[str, np.ndarray], **more: Any) -> Given:
+    return Given({"kind": "nanodet", "threshold": 0.8, **fields, **more}, outputs)
 
 
-def nanodet(*, joint: bool) -> Given:
-    scores, distances = probabilities(1, CELLS, 6), random(1, CELLS, 32) * 3
-    decoder = {"kind": "nanodet", "threshold": 0.8}
-    if joint:
-        outputs = {"joint": np.concatenate([scores, distances], axis=2)}
-        return Given({**decoder, "output": "joint", "suppression": "class_aware"}, outputs)
-    outputs = {}
-    for stride, begin, end in ((8, 0, 240), (16, 240, 300), (32, 300, 315)):
-        outputs[f"c{stride}"], outputs[f"d{stride}"] = scores[:, begin:end], distances[:, begin:end]
-    names = {"scores": ["c8", "c16", "c32"], "distances": ["d8", "d16", "d32"]}
-    return Given({**decoder, **names, "offset": 0}, outputs)
-
-
-def efficientdet(layout: str | None) -> Given:
-    sizes = [(12, 20), (6, 10), (3, 5), (2, 3), (1, 2)]
-    count = 9 * sum(rows * columns for rows, columns in sizes)
-    decoder = {"kind": "efficientdet", "threshold": 0.2}
-    if layout is None:
-        outputs = {"s": random(1, count, 5, mean=-3), "b": random(1, count, 4, seed=1) * 0.5}
-        return Given({**decoder, "scores": ["s"], "boxes": ["b"]}, outputs)
-    outputs = {}
-    for level, size in enumerate(sizes):
-        for what, values in (("s", 5), ("b", 4)):
-            shape = (*size, 9 * values) if layout == "NHWC" else (9 * values, *size)
-            mean = -3.0 if what == "s" else 0.0
-            outputs[f"{what}{level}"] = random(1, *shape, seed=level, mean=mean) * (1 if what == "s" else 0.5)
-    named = {what: [f"{what[0]}{level}" for level in range(5)] for what in ("scores", "boxes")}
-    return Given({**decoder, **named, "layout": layout}, outputs)
+def efficientdet(fields: dict[str, Any], outputs: dict[str, np.ndarray]) -> Given:
+    return Given({"kind": "efficientdet", "threshold": 0.2, **fields}, outputs)
 
 
 def ultralytics(task: str | None, form: str, **fields: Any) -> Given:
@@ -436,17 +385,13 @@ CASES: dict[str, Callable[[], Given]] = {
     "ssd, corners, rows first": lambda: ssd(levels=None, box_format="yxyx", threshold=0.2, points=None, clip=False),
     "ssd, corners": lambda: ssd(levels=None, iou_threshold=1, threshold=0.2, points=None, clip=False),
     "retinaface": retinaface,
-    "yunet": yunet,
-    "yolox": lambda: Given(
-        {"kind": "yolox", "iou_threshold": 0.3},
-        {"mine": np.concatenate([random(1, CELLS, 4), probabilities(1, CELLS, 7)], axis=2)},
-        names=["output"],
-    ),
-    "nanodet": lambda: nanodet(joint=True),
-    "nanodet, by level": lambda: nanodet(joint=False),
-    "efficientdet": lambda: efficientdet(None),
-    "efficientdet, NHWC": lambda: efficientdet("NHWC"),
-    "efficientdet, NCHW": lambda: efficientdet("NCHW"),
+    "yunet": lambda: Given({"kind": "yunet"}, heads.YUNET),
+    "yolox": lambda: Given({"kind": "yolox", "iou_threshold": 0.3}, {"mine": heads.YOLOX}, names=["output"]),
+    "nanodet": lambda: nanodet({"output": "o"}, {"o": np.concatenate(heads.SIDES, axis=2)}, suppression="class_aware"),
+    "nanodet, by level": lambda: nanodet(*heads.nanodet_levels(), offset=0),
+    "efficientdet": lambda: efficientdet({"scores": ["s"], "boxes": ["b"]}, heads.EFFICIENTDET),
+    "efficientdet, NHWC": lambda: efficientdet(*heads.efficientdet_levels("NHWC")),
+    "efficientdet, NCHW": lambda: efficientdet(*heads.efficientdet_levels("NCHW")),
     "ultralytics": lambda: ultralytics("detect", "channels"),
     "ultralytics, any class": lambda: ultralytics("detect", "channels", suppression="agnostic", most=7),
     "ultralytics, v5": lambda: ultralytics(None, "objectness"),
@@ -506,54 +451,52 @@ def refused(probe: Path, given: Manifest | bytes) -> str:
     return done.stderr.decode()
 
 
-def described_as(part: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
-    """A part of a JSON schema as the agent describes a field: limits of a list's items are those of the list."""
-    if "$ref" in part:
-        return {"fields": fields_of(records[part["$ref"].rpartition("/")[2]], records)}
-    inner = part.get("anyOf") or part.get("prefixItems") or ([part["items"]] if "items" in part else [])
-    found = described_as(inner[0], records) if inner else {}
+# Fields of drawings and of later images, and the task, which the agent reads from the network's file as well.
+NOT_DESCRIBED = {"kind", "guides", "lines", "task"}
+
+Said = dict[tuple[str, ...], Any]  # what a schema says of a field, by the path of the field and the word for it
+
+
+def in_float32(value: Any) -> Any:
+    """With numbers of the precision that the agent has for most of them."""
+    if isinstance(value, list | tuple):
+        return [in_float32(each) for each in value]
+    return float(np.float32(value)) if type(value) in (int, float) else value
+
+
+def limits_of(part: dict[str, Any]) -> dict[str, Any]:
     names = ["minimum", "exclusiveMinimum", "maximum", "enum", *(["minItems"] if "items" in part else [])]
-    found |= {name: part[name] for name in names if name in part}
-    if part.get("type") == "integer" and "exclusiveMinimum" in found:
+    found = {name: part[name] for name in names if name in part}
+    if part.get("type") == "integer" and "exclusiveMinimum" in part:
         found["minimum"] = found.pop("exclusiveMinimum") + 1
     if part.get("type") == "integer" and "exclusiveMaximum" in part:
         found["maximum"] = part["exclusiveMaximum"] - 1
     return found
 
 
-def in_float32(value: Any) -> Any:
-    """A default with numbers of the precision that the agent has for most of them."""
-    if isinstance(value, list | tuple):
-        return [in_float32(each) for each in value]
-    return float(np.float32(value)) if type(value) in (int, float) else value
-
-
-def fields_of(record: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
-    """Each field of a record's JSON schema as the agent describes it; of records without a default."""
-    found = {}
+def said_by_the_record(record: dict[str, Any], records: dict[str, Any], *path: str) -> Said:
+    """Limits of a list's items are those of the list."""
+    said = {}
     for name, part in record["properties"].items():
-        required = name in record.get("required", [])
-        found[name] = {**described_as(part, records), "required": required}
-        if not required and "fields" not in found[name]:
-            found[name]["default"] = in_float32(part["default"])
-    return found
+        at, required, parts = (*path, name), name in record.get("required", []), [part]
+        while inner := next((parts[-1][word] for word in ("anyOf", "prefixItems", "items") if word in parts[-1]), None):
+            parts.append(inner[0] if isinstance(inner, list) else inner)
+        for each in reversed(parts):
+            said |= {(*at, word): in_float32(limit) for word, limit in limits_of(each).items()}
+        said[(*at, "required")] = required
+        if reference := parts[-1].get("$ref"):
+            said |= said_by_the_record(records[reference.rpartition("/")[2]], records, *at)
+        elif not required:
+            said[(*at, "default")] = in_float32(part["default"])
+    return said
 
 
-# Fields of drawings and of later images, and the task, which the agent reads from the network's file as well.
-NOT_DESCRIBED = {"kind", "guides", "lines", "task"}
-
-
-def without_what_only_the_agent_has(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Its fields without defaults of required ones and of records, and limits of numbers that have none in Python."""
-    fields = {}
-    for name, stated in found.items():
-        other = wanted.get(name, {})
-        fields[name] = {key: stated[key] for key in stated if key not in ("default", "maximum") or key in other}
-        if "default" in fields[name]:
-            fields[name]["default"] = in_float32(stated["default"])
-        if "fields" in other:
-            fields[name]["fields"] = without_what_only_the_agent_has(stated.get("fields", {}), other["fields"])
-    return fields
+def said_by_the_agent(schema: dict[str, Any], *path: str) -> Said:
+    said = {}
+    for name, field in schema.items():
+        said |= said_by_the_agent(field.pop("fields", {}), *path, name)
+        said |= {(*path, name, word): in_float32(value) for word, value in field.items()}
+    return said
 
 
 def test_the_agents_decoders_have_the_parameters_of_the_records(probe: Path) -> None:
@@ -563,10 +506,13 @@ def test_the_agents_decoders_have_the_parameters_of_the_records(probe: Path) -> 
     assert schemas.keys() == kinds.keys()
     for kind, decoder in kinds.items():
         schema = decoder.model_json_schema()
-        wanted = fields_of(schema, schema.get("$defs", {}))
-        wanted = {name: wanted[name] for name in wanted if name not in NOT_DESCRIBED}
-        found = {name: each for name, each in schemas[kind].items() if name not in NOT_DESCRIBED}
-        assert without_what_only_the_agent_has(found, wanted) == wanted, kind
+        wanted = said_by_the_record(schema, schema.get("$defs", {}))
+        found = said_by_the_agent(schemas[kind])
+        # The agent has defaults of required fields and of records, and limits of numbers that have none in Python.
+        found = {at: found[at] for at in found if at in wanted or at[-1] not in ("default", "maximum")}
+        assert {at: found[at] for at in found if at[0] not in NOT_DESCRIBED} == {
+            at: wanted[at] for at in wanted if at[0] not in NOT_DESCRIBED
+        }, kind
 
 
 def changed_usage(**fields: Any) -> bytes:
@@ -649,18 +595,8 @@ def test_names_of_classes_are_read_as_python_writes_them(probe: Path) -> None:
     assert {each["class_id"]: each["label"] for each in found} == {**names, 4: "4"}
 
 
+OF_USES = ("usage", "heads", "metadata")
 STRANGE: list[Any] = [None, True, 0, 1, -1, 2**31, 2**63, 1e-3, -0.5, 1e300, "", "x", "GRAY", [], {}, [4], [1, 2, 3]]
-
-
-def put_at_random(content: Any, generator: random_numbers.Random, strange: list[Any]) -> None:
-    """Put a strange value in the place of another one, somewhere in an object."""
-    node = content
-    while True:
-        key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
-        if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.15:
-            break
-        node = node[key]
-    node[key] = generator.choice(strange)
 
 
 def test_a_use_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Path) -> None:
@@ -668,7 +604,8 @@ def test_a_use_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Path) ->
     contents = [CASES[name]().manifest.written() for name in ("yolo", "ssd", "ultralytics, points", "landmark")]
     for _ in range(1500):
         content = json.loads(json.dumps(generator.choice(contents)))
-        put_at_random({key: content[key] for key in ("usage", "heads", "metadata")}, generator, STRANGE)
+        node, key = somewhere({name: content[name] for name in OF_USES}, generator)
+        node[key] = generator.choice(STRANGE)
         with suppress(ValueError):
             taken.append(manifest_bytes(parse_manifest(json.dumps(content).encode())))
     assert len(taken) > 100
@@ -683,7 +620,8 @@ def test_damaged_uses_are_refused_or_read_but_never_crash(probe: Path) -> None:
         content = given.manifest.written()
         outputs = b"".join(each.tobytes() for each in given.outputs.values())
         for _ in range(4):
-            damaged = json.loads(json.dumps({key: content[key] for key in ("usage", "heads", "metadata")}))
-            put_at_random(damaged, generator, [*STRANGE, 1 << 40, [[]], [-1, 2], {"kind": "ssd"}])
+            damaged = json.loads(json.dumps({name: content[name] for name in OF_USES}))
+            node, key = somewhere(damaged, generator)
+            node[key] = generator.choice([*STRANGE, 1 << 40, [[]], [-1, 2], {"kind": "ssd"}])
             stdin = line({**content, **damaged}) + line({"height": 9, "width": 7}) + outputs
             assert call(probe, "results", stdin=stdin).returncode in (0, 1)
