@@ -192,12 +192,6 @@ def test_where_nothing_is_found_the_second_network_does_not_run(make: Make) -> N
     assert result.as_dict()["results"] == []
 
 
-def test_a_second_network_needs_boxes(tmp_path: Path) -> None:
-    text = DIGITS.replace(DECODER, "{kind: classification}").replace("yolov3", "classification")
-    with pytest.raises(ConfigurationError, match="then needs boxes, which a classification does not give"):
-        load(tmp_path, text)
-
-
 def test_facepipe_says_how_faces_are_cut_out() -> None:
     then = DEMOS.load("facepipe").then
     assert (then.crop.margin, then.crop.square) == (0.1, True)
@@ -259,22 +253,6 @@ def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pyt
     assert [record.message for record in caplog.records] == [
         "the field `overlap` is called `iou_threshold` now; the old name will go"
     ]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("kind: classification", "kind: guessing"), "decoder"),
-        (("{kind: classification}", "{kind: classification, top: 0}"), r"decoder.*top"),
-        (("{kind: classification}", "{kind: yolo, threshold: 0.5, heads: []}"), r"decoder.*heads"),
-        (("log: classification", "log: yolo"), "log 'yolo' cannot print a classification; use classification"),
-        (("model: digits", "modell: digits"), "modell"),
-    ],
-)
-def test_faults_name_file_and_field(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message) as caught:
-        load(tmp_path, ONE_STAGE.replace(*change))
-    assert "own.yaml:" in caught.value.what
 
 
 # Tracking: the second network looks where it saw something in the image before, and the first one rests.
@@ -430,28 +408,6 @@ def test_a_demo_without_it_does_not_follow(tmp_path: Path) -> None:
     assert opened(tmp_path, demo).tracker() is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ((FOLLOWED, "kind: landmark, points: 2"), "log"),
-        (("most: 1", "most: 0"), "most"),
-        (("around: points", "around: circle"), "a circle needs upright"),
-        (("around: points", "around: box"), "what is followed has points, but no box"),
-        (("kind: rotated, around: box}\n  track", "kind: round}\n  track"), "crop"),
-    ],
-)
-def test_what_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    assert change[0] in TEXT
-    with pytest.raises(ConfigurationError, match=message):
-        load(tmp_path, TEXT.replace(*change))
-
-
-def test_points_without_a_score_cannot_be_followed(tmp_path: Path) -> None:
-    decoder = f"{{{FOLLOWED}}}\n  log: points"
-    with pytest.raises(ConfigurationError, match="track needs points and a score, which a landmark does not give"):
-        load(tmp_path, TEXT.replace(decoder, "{kind: landmark, points: 2}\n  log: landmark"))
-
-
 # The demo `ocr`: three networks in a row, which are built for the sizes that images need.
 
 # Two lines: the first one narrow, the second too wide for the narrowest network and upside down.
@@ -565,19 +521,46 @@ def test_json_has_what_each_network_found_in_what_the_one_before_it_found(shown:
     assert [each["then"][0]["then"][0]["label"] for each in results] == ["ab", "ab"]
 
 
+OCR = DEMOS.find("ocr").read_text()
+WITHOUT_A_SCORE = (f"{{{FOLLOWED}}}\n  log: points", "{kind: landmark, points: 2}\n  log: landmark")
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("text", "change", "message"),
     [
-        (("    log: text\n", ""), "log is needed where no other network follows; use text"),
-        (("    log: text\n", "    log: yolo\n"), "log 'yolo' cannot print a text-line; use text"),
-        (("kind: turn", "kind: quadrilateral"), "crop"),
-        (("kind: quadrilateral", "kind: hexagon"), "hexagon"),
-        (("kind: scaled", "kind: guessed"), "guessed"),
-        (("      class_id: 1\n      threshold: 0.9\n", ""), "class_id"),
+        (ONE_STAGE, ("kind: classification", "kind: guessing"), "decoder"),
+        (ONE_STAGE, ("{kind: classification}", "{kind: classification, top: 0}"), r"decoder.*top"),
+        (ONE_STAGE, ("{kind: classification}", "{kind: yolo, threshold: 0.5, heads: []}"), r"decoder.*heads"),
+        (
+            ONE_STAGE,
+            ("log: classification", "log: yolo"),
+            "log 'yolo' cannot print a classification; use classification",
+        ),
+        (ONE_STAGE, ("model: digits", "modell: digits"), "modell"),
+        (
+            DIGITS.replace("yolov3", "classification"),
+            (DECODER, "{kind: classification}"),
+            "then needs boxes, which a classification does not give",
+        ),
+        (TEXT, (FOLLOWED, "kind: landmark, points: 2"), "log"),
+        (TEXT, ("most: 1", "most: 0"), "most"),
+        (TEXT, ("around: points", "around: circle"), "a circle needs upright"),
+        (TEXT, ("around: points", "around: box"), "what is followed has points, but no box"),
+        (TEXT, ("kind: rotated, around: box}\n  track", "kind: round}\n  track"), "crop"),
+        (TEXT, WITHOUT_A_SCORE, "track needs points and a score, which a landmark does not give"),
+        (OCR, ("    log: text\n", ""), "log is needed where no other network follows; use text"),
+        (OCR, ("    log: text\n", "    log: yolo\n"), "log 'yolo' cannot print a text-line; use text"),
+        (OCR, ("kind: turn", "kind: quadrilateral"), "crop"),
+        (OCR, ("kind: quadrilateral", "kind: hexagon"), "hexagon"),
+        (OCR, ("kind: scaled", "kind: guessed"), "guessed"),
+        (OCR, ("      class_id: 1\n      threshold: 0.9\n", ""), "class_id"),
     ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
-def test_what_makes_no_sense_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    text = DEMOS.find("ocr").read_text()
+def test_what_makes_no_sense_is_refused_with_file_and_field(
+    tmp_path: Path, text: str, change: tuple[str, str], message: str
+) -> None:
     assert change[0] in text
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
         load(tmp_path, text.replace(*change))
+    assert "own.yaml:" in caught.value.what
