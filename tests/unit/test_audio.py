@@ -66,28 +66,24 @@ def header(*, form: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 
     return struct.pack("<4sI4s", b"RIFF", min(36 + data, 2**32 - 1), b"WAVE") + fmt + struct.pack("<4sI", b"data", data)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"RIFF",
-        b"\x89PNG and so on, which is no sound at all",
-        header()[:20],
-        header()[:36],
-        header(form=3, bits=32),
-        header(form=85),
-        header(channels=0),
-        header(channels=65_535),
-        header(rate=0),
-        header(rate=2**32 - 1),
-        header(bits=0),
-        header(bits=64),
-    ],
-    ids=[
-        "empty", "only a mark", "another format", "cut in the header", "no data", "floating point", "MP3", "no channel",
-        "65,535 channels", "no rate", "an absurd rate", "no bits", "64 bits",
-    ],
-)  # fmt: skip
+NO_WAV = {
+    "empty": b"",
+    "only a mark": b"RIFF",
+    "another format": b"\x89PNG and so on, which is no sound at all",
+    "cut in the header": header()[:20],
+    "no data": header()[:36],
+    "floating point": header(form=3, bits=32),
+    "MP3": header(form=85),
+    "no channel": header(channels=0),
+    "65,535 channels": header(channels=65_535),
+    "no rate": header(rate=0),
+    "an absurd rate": header(rate=2**32 - 1),
+    "no bits": header(bits=0),
+    "64 bits": header(bits=64),
+}
+
+
+@pytest.mark.parametrize("content", NO_WAV.values(), ids=NO_WAV)
 def test_what_is_no_wav_file_of_pcm_is_refused_before_it_is_read(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(content)

@@ -251,14 +251,9 @@ class TestWhoIsServed:
     @pytest.mark.parametrize(
         "headers",
         [
-            {"Host": "evil.example"},
-            {"Host": "127.0.0.1.evil.example"},
-            {"Host": "evil.example@127.0.0.1"},
-            {"Host": ""},
-            {"Host": "localhost", "Origin": "http://evil.example"},
-            {"Host": "localhost", "Origin": "null"},
-            {"Host": "localhost", "Sec_Fetch_Site": "cross-site"},
-            {"Host": "localhost", "Sec_Fetch_Site": "same-site"},
+            *({"Host": host} for host in ("evil.example", "127.0.0.1.evil.example", "evil.example@127.0.0.1", "")),
+            *({"Host": "localhost", "Origin": origin} for origin in ("http://evil.example", "null")),
+            *({"Host": "localhost", "Sec_Fetch_Site": site} for site in ("cross-site", "same-site")),
         ],
     )
     @pytest.mark.parametrize(("path", "method"), [("/state", "GET"), ("/video", "GET"), ("/pause", "POST")])

@@ -281,12 +281,10 @@ def test_points_of_a_crop_find_back_to_the_image() -> None:
 
 
 class TestRotatedCrop:
-    def test_a_box_becomes_a_square_of_its_longer_side(self) -> None:
-        assert rotated(scale=1.5).rectangle(found(box=(10, 20, 50, 40))) == Rectangle((30, 30), (60, 60))
-
-    def test_sides_stay_as_they_are_unless_it_is_square(self) -> None:
-        rectangle = rotated(scale=2, square=False).rectangle(found(box=(10, 20, 50, 40)))
-        assert rectangle == Rectangle((30, 30), (80, 40))
+    def test_a_box_becomes_a_square_of_its_longer_side_or_stays_as_it_is(self) -> None:
+        box = found(box=(10, 20, 50, 40))
+        assert rotated(scale=1.5).rectangle(box) == Rectangle((30, 30), (60, 60))
+        assert rotated(scale=2, square=False).rectangle(box) == Rectangle((30, 30), (80, 40))
 
     def test_what_is_level_when_upright_gives_the_rotation(self) -> None:
         # The second point lies lower: what they belong to is turned clockwise.

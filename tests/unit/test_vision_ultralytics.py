@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper, parser
 from support.ultralytics_heads import channels, chosen, fitted
 
 from edgedeploy.errors import InputError, ModelError
@@ -224,9 +224,9 @@ def test_other_texts_are_a_typed_error_that_names_the_entry_and_take_no_time(key
 
 
 def network_with(folder: Path, **entries: str) -> Path:
-    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }'
+    )
     helper.set_model_props(model, entries)
     onnx.save(model, folder / "net.onnx")
     return folder / "net.onnx"
