@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -43,8 +44,11 @@ FILES_AND_INPUT = [
 ]
 
 
-def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
-    return Detection(label=label, class_id=class_id, score=score, box=box or None)
+def seen(label: str, class_id: int, score: float | None, *box: float, **fields: Any) -> Detection:
+    return Detection(label=label, class_id=class_id, score=score, box=box or None, **fields)
+
+
+TWO_POINTS = ((1.4, 2), (3, 4.6))
 
 
 # Those of yolov3 and after it as the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for
@@ -99,13 +103,11 @@ def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
             "objects",
             [
                 seen("dog", 16, 0.9981, 123.1, 222.6, 319.9, 544.4),
-                Detection(
-                    label="plane", class_id=4, score=0.5, box=(0, 0, 9, 9), corners=((1, 2), (3, 4), (5, 6), (7, 8))
-                ),
-                Detection(label="cat", class_id=15, score=0.5, box=(1, 2, 3, 4), mask=Mask(size=(4, 4), counts=[9, 7])),
-                Detection(label="me", class_id=0, score=0.7, box=(1, 2, 3, 4), points=((1.4, 2), (3, 4.6))),
+                seen("plane", 4, 0.5, 0, 0, 9, 9, corners=((1, 2), (3, 4), (5, 6), (7, 8))),
+                seen("cat", 15, 0.5, 1, 2, 3, 4, mask=Mask(size=(4, 4), counts=[9, 7])),
+                seen("me", 0, 0.7, 1, 2, 3, 4, points=TWO_POINTS),
                 seen("tabby", 281, 0.25),
-                Detection(label="sky", class_id=2, mask=Mask(size=(4, 4), counts=[0, 16])),
+                seen("sky", 2, None, mask=Mask(size=(4, 4), counts=[0, 16])),
             ],
             [
                 *(REPEAT, RULE, "detection num: 6"),
@@ -141,12 +143,12 @@ def test_retinaface() -> None:
 
 
 def test_landmark() -> None:
-    face = Detection(label="face", class_id=0, points=((1, 2),))
+    face = seen("face", 0, None, points=((1, 2),))
     assert log("landmark", [face], 74.974) == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
 
 
 def test_points_with_a_score_and_a_class() -> None:
-    hand = Detection(label="Left", class_id=0, score=0.987, points=((1.4, 2), (3, 4.6)))
+    hand = seen("Left", 0, 0.987, points=TWO_POINTS)
     lines = log("points", [hand], 74.974)
     assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
@@ -163,7 +165,7 @@ class TestNamed:
         assert [cat, number, rule] == ["0.271571, 281, tabby", "0.250000, 3", RULE]
 
     def test_landmarks_are_told_point_by_point(self) -> None:
-        face = Detection(label="face", class_id=0, points=((1.4, 2), (3, 4.6)))
+        face = seen("face", 0, None, points=TWO_POINTS)
         bare, named = log("landmark", [face]), log("landmark", [face], style="named")
         assert named == [*bare, "2 points: 1,2 3,5"]
 
