@@ -335,21 +335,23 @@ def runs(session: DemoSession) -> list[int]:
     return [network.runner.runs for network in session.networks]
 
 
-def test_a_spot_is_followed_without_the_detector(session: DemoSession) -> None:
+def film(session: DemoSession, *images: Sequence[tuple[int, int]]) -> list[Result]:
+    """What is seen in images with these spots, one after the other."""
     tracker = session.tracker()
-    for index in range(6):
-        place = (20 + 4 * index, 24 + index)
-        result = session.infer(shot(index, place), repeat=0, tracker=tracker)
+    return [session.infer(shot(index, *spots), repeat=0, tracker=tracker) for index, spots in enumerate(images)]
+
+
+def test_a_spot_is_followed_without_the_detector(session: DemoSession) -> None:
+    places = [(20 + 4 * index, 24 + index) for index in range(6)]
+    for index, result in enumerate(film(session, *([place] for place in places))):
         [found], [seen] = result.outcome.detections, result.outcome.then[0].detections
-        assert np.mean(seen.points, axis=0) == pytest.approx(place, abs=1)
+        assert np.mean(seen.points, axis=0) == pytest.approx(places[index], abs=1)
         assert found.tracked == (index > 0)
     assert runs(session) == [1, 6]
 
 
 def test_the_detector_looks_again_once_it_is_lost(session: DemoSession) -> None:
-    tracker = session.tracker()
-    films = [[(24, 24)], [(24, 24)], [], [(50, 50)], [(50, 50)]]
-    seen = [session.infer(shot(index, *spots), repeat=0, tracker=tracker) for index, spots in enumerate(films)]
+    seen = film(session, [(24, 24)], [(24, 24)], [], [(50, 50)], [(50, 50)])
     assert [len(each.outcome.all_detections) for each in seen] == [2, 2, 1, 2, 2]
     # Not in the second and third image, where one is followed, nor in the last.
     assert runs(session)[0] == 2
@@ -358,9 +360,7 @@ def test_the_detector_looks_again_once_it_is_lost(session: DemoSession) -> None:
 
 def test_a_spot_is_followed_on_pages_too(session: DemoSession) -> None:
     session = replace(session, page=Page())
-    tracker = session.tracker()
-    for index in range(3):
-        session.infer(shot(index, (24, 24)), repeat=0, tracker=tracker)
+    film(session, *[[(24, 24)]] * 3)
     assert runs(session) == [1, 3]
 
 
@@ -373,14 +373,13 @@ def test_unrelated_images_are_searched_afresh(session: DemoSession) -> None:
 def test_a_film_has_as_many_results_as_are_followed_and_an_image_all(session: DemoSession) -> None:
     spots = (8, 8), (56, 56)
     assert len(session.infer(shot(0, *spots), repeat=0).outcome.then) == 2
-    assert len(session.infer(shot(0, *spots), repeat=0, tracker=session.tracker()).outcome.then) == 1
+    assert [len(each.outcome.then) for each in film(session, spots)] == [1]
 
 
 def test_what_is_followed_stands_for_what_the_detector_finds_at_the_same_place(tmp_path: Path) -> None:
     session = opened(tmp_path, TEXT.replace("most: 1", "most: 2"))
-    tracker = session.tracker()
-    for index, spots in enumerate([[(8, 8)], [(8, 8)], [(8, 8), (56, 56)], [(9, 9), (55, 55)]]):
-        result = session.infer(shot(index, *spots), repeat=0, tracker=tracker)
+    images = [[(8, 8)], [(8, 8)], [(8, 8), (56, 56)], [(9, 9), (55, 55)]]
+    for spots, result in zip(images, film(session, *images), strict=True):
         places = sorted(np.mean(then.detections[0].points, axis=0).round().tolist() for then in result.outcome.then)
         assert places == pytest.approx(np.array(sorted(map(list, spots))), abs=1)
     # As long as there is room for a second one, the detector looks for it.
@@ -389,9 +388,7 @@ def test_what_is_followed_stands_for_what_the_detector_finds_at_the_same_place(t
 
 
 def test_logs_and_json_tell_what_is_followed(session: DemoSession) -> None:
-    tracker = session.tracker()
-    session.infer(shot(0, (24, 24)), repeat=0, tracker=tracker)
-    result = session.infer(shot(1, (24, 24)), repeat=0, tracker=tracker)
+    _, result = film(session, *[[(24, 24)]] * 2)
     times, count, box, points = result.frame_log("frame 1")
     assert times.startswith("frame 1: ")
     assert (count, points.partition(":")[0]) == ("detection num: 1", "spot 100%, 2 points")

@@ -75,20 +75,21 @@ def test_each_network_is_shown_the_latest_rows_of_the_one_before(tmp_path: Path)
     assert found == expected
 
 
-def test_rows_of_samples_from_before_the_beginning_can_be_left_out(tmp_path: Path) -> None:
-    listening = cascade(tmp_path, demo(first={"samples_per_row": 2}, second={"before": 10.0}))
-    # Two samples of the window are missing: one of three rows.
-    assert listening.score(SAMPLES[:4]) == 2 * (10 + 10) + np.sum(PAIRS[:2])
-
-
-def test_values_are_scaled_and_moved_between_networks(tmp_path: Path) -> None:
-    listening = cascade(tmp_path, demo(first={"scale": 2.0, "offset": 100.0}))
-    assert listening.score(SAMPLES[:4]) == 2 * np.sum(PAIRS[:2]) + 6 * 100
-
-
-def test_a_window_can_begin_with_what_silence_gives(tmp_path: Path) -> None:
-    listening = cascade(tmp_path, demo(first={"offset": 100.0, "samples_per_row": 2}, second={"before": "silence"}))
-    assert listening.score(SAMPLES[:4]) == np.sum(PAIRS[:2]) + 8 * 100
+@pytest.mark.parametrize(
+    ("fields", "score"),
+    [
+        # Two samples of the window are missing: one of three rows.
+        ({"first": {"samples_per_row": 2}, "second": {"before": 10.0}}, 2 * (10 + 10) + np.sum(PAIRS[:2])),
+        ({"first": {"scale": 2.0, "offset": 100.0}}, 2 * np.sum(PAIRS[:2]) + 6 * 100),
+        (
+            {"first": {"offset": 100.0, "samples_per_row": 2}, "second": {"before": "silence"}},
+            np.sum(PAIRS[:2]) + 8 * 100,
+        ),
+    ],
+    ids=["rows from before the beginning are left out", "values are scaled and moved", "a window begins with silence"],
+)
+def test_what_is_between_networks_can_be_changed(tmp_path: Path, fields: dict[str, Any], score: float) -> None:
+    assert cascade(tmp_path, demo(**fields)).score(SAMPLES[:4]) == score
 
 
 def test_the_first_scores_can_count_as_nothing(tmp_path: Path) -> None:
