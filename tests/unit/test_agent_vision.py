@@ -96,18 +96,13 @@ def test_beyond_the_end_of_a_line_the_input_is_zeros(probe: Path, dtype: str) ->
     assert not found[:, :, 17:].any()
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize("stated", [True, False])
-def test_quantised_inputs_get_the_same_integers(probe: Path, dtype: str, *, stated: bool) -> None:
-    steps = {"scale": 0.37, "zero_point": 3} if stated else None
-    described = shows((24, 40), "stretch", dtype, steps=steps)
-    pixels = picture(50, 60)
-    np.testing.assert_array_equal(input_in_cpp(probe, described, pixels), input_in_python(described, pixels))
+STEPS = {"scale": 0.37, "zero_point": 3}
+WHOLE = [("stretch", dtype, steps) for dtype in ("int8", "uint8", "int16") for steps in (STEPS, None)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_inputs_of_other_floats_get_the_same_values(probe: Path, dtype: str) -> None:
-    described, pixels = shows((24, 40), "fill", dtype), picture(50, 60)
+@pytest.mark.parametrize(("fit", "dtype", "steps"), [*WHOLE, ("fill", "float16", None), ("fill", "float64", None)])
+def test_inputs_of_other_types_get_the_same_values(probe: Path, fit: str, dtype: str, steps: object) -> None:
+    described, pixels = shows((24, 40), fit, dtype, steps=steps), picture(50, 60)
     np.testing.assert_array_equal(input_in_cpp(probe, described, pixels), input_in_python(described, pixels))
 
 

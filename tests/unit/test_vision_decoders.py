@@ -335,14 +335,11 @@ class TestSegmentation:
     def test_values_that_no_number_stands_for_are_of_no_class(self) -> None:
         assert self.decoder.decode({"out": np.full((1, 3, 6, 8), np.nan, np.float32)}, STRETCHED, []) == []
 
-    def test_other_outputs_are_refused(self) -> None:
+    def test_an_output_that_is_not_there_is_refused(self) -> None:
         named = self.decoder.model_copy(update={"output": "aux"})
         with pytest.raises(InputError, match="does not give what this demo reads") as caught:
             named.decode({"out": self.scores}, STRETCHED, [])
         assert caught.value.why == "it has no output 'aux', only out"
-        for shape in ((1, 1000), (2, 3, 6, 8), (1, 0, 6, 8), (1, 6, 8)):
-            with pytest.raises(InputError, match="does not give what this demo reads"):
-                self.decoder.decode({"out": np.zeros(shape, np.float32)}, STRETCHED, [])
 
 
 class TestDepth:
@@ -365,10 +362,15 @@ class TestDepth:
     def test_without_a_finite_value_there_is_no_result(self) -> None:
         assert self.decoder.decode({"depth": np.full((1, 6, 8), np.nan, np.float32)}, STRETCHED, []) == []
 
-    def test_other_outputs_are_refused(self) -> None:
-        for shape in ((1, 1000), (1, 3, 6, 8), (2, 6, 8)):
-            with pytest.raises(InputError, match="does not give what this demo reads"):
-                self.decoder.decode({"o": np.zeros(shape, np.float32)}, STRETCHED, [])
+
+OTHERS = [(TestSegmentation.decoder, shape) for shape in ((1, 1000), (2, 3, 6, 8), (1, 0, 6, 8), (1, 6, 8))]
+OTHERS += [(TestDepth.decoder, shape) for shape in ((1, 1000), (1, 3, 6, 8), (2, 6, 8))]
+
+
+@pytest.mark.parametrize(("decoder", "shape"), OTHERS)
+def test_outputs_that_are_no_maps_are_refused(decoder: Segmentation | Depth, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="does not give what this demo reads"):
+        decoder.decode({"out": np.zeros(shape, np.float32)}, STRETCHED, [])
 
 
 class TestMask:

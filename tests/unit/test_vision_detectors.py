@@ -14,7 +14,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.model.heads import Head
 from edgedeploy.vision.decoders.detector import Detector, clusters, suppress, suppress_turned
 from edgedeploy.vision.decoders.faces import YuNet
-from edgedeploy.vision.decoders.keypoints import Blaze, Landmark
+from edgedeploy.vision.decoders.keypoints import Blaze
 from edgedeploy.vision.decoders.nanodet import NanoDet
 from edgedeploy.vision.decoders.ssd import EfficientDet, Ssd
 from edgedeploy.vision.decoders.yolo import Yolo, Yolox
@@ -186,14 +186,6 @@ class TestEfficientDet:
         assert [each.score for each in found] == pytest.approx([each.score for each in wanted])
 
 
-@pytest.mark.parametrize("points", [68, 98, 106])
-def test_landmarks_of_all_common_sets(points: int) -> None:
-    fractions = probabilities(1, 2 * points)
-    [face] = Landmark(kind="landmark", points=points).decode({"output": fractions}, FRAME, [])
-    expected = [(400 * x, 300 * y) for x, y in fractions.reshape(-1, 2).tolist()]
-    assert np.allclose(face.points, expected, atol=0.01)
-
-
 class TestEveryDetector:
     """What holds for all of them, on outputs that some network could give."""
 
@@ -263,41 +255,32 @@ class TestEveryDetector:
         assert few.decode(outputs, FRAME, []) == everything.decode(outputs, FRAME, [])[:3]
 
 
-def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
-    return np.array(rows, np.float32).reshape(-1, 4)
+# 10x10 each, shifted by 2: intersection 80, union 120, overlap 0.667
+PAIR = [(0, 0, 10, 10), (2, 0, 12, 10)]
+SAME = [(0, 0, 10, 10)] * 3
+APART = [(0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10)]
+CHAIN = [(0, 0, 10, 1), (4, 0, 14, 1), (8, 0, 18, 1)]  # neighbours overlap by 6/14, the outer two by 2/18
 
 
-def test_the_best_of_overlapping_boxes_is_kept() -> None:
-    # 10x10 each, shifted by 2: intersection 80, union 120, overlap 0.667
-    pair = boxes((0, 0, 10, 10), (2, 0, 12, 10))
-    assert suppress(pair, np.array([0.6, 0.9]), 0.5).tolist() == [1]
-    assert suppress(pair, np.array([0.6, 0.9]), 0.7).tolist() == [1, 0]
-
-
-def test_an_overlap_that_equals_the_limit_is_allowed() -> None:
-    # intersection 50, union 100
-    assert suppress(boxes((0, 0, 10, 10), (0, 0, 5, 10)), np.array([0.9, 0.8]), 0.5).tolist() == [0, 1]
-
-
-def test_a_suppressed_box_suppresses_nothing() -> None:
-    # Neighbours overlap by 6/14, the outer two by 2/18.
-    chain = boxes((0, 0, 10, 1), (4, 0, 14, 1), (8, 0, 18, 1))
-    assert suppress(chain, np.array([0.9, 0.8, 0.7]), 0.4).tolist() == [0, 2]
-
-
-def test_within_classes_a_box_suppresses_those_of_its_own() -> None:
-    same = boxes((0, 0, 10, 10), (0, 0, 10, 10), (0, 0, 10, 10))
-    assert suppress(same, np.array([0.9, 0.8, 0.7]), 0.5, classes=np.array([1, 2, 1])).tolist() == [0, 1]
-
-
-def test_equal_scores_keep_their_order() -> None:
-    apart = boxes((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
-    assert suppress(apart, np.array([0.5, 0.5, 0.5]), 0.5).tolist() == [0, 1, 2]
-
-
-def test_no_boxes_and_empty_boxes() -> None:
-    assert suppress(boxes(), np.empty(0), 0.5).tolist() == []
-    assert suppress(boxes((3, 3, 3, 3), (3, 3, 3, 3)), np.array([0.2, 0.1]), 0.5).tolist() == [0, 1]
+@pytest.mark.parametrize(
+    ("boxes", "scores", "limit", "classes", "kept"),
+    [
+        pytest.param(PAIR, [0.6, 0.9], 0.5, None, [1], id="the best is kept"),
+        pytest.param(PAIR, [0.6, 0.9], 0.7, None, [1, 0], id="those that overlap less stay"),
+        pytest.param([*SAME[:1], (0, 0, 5, 10)], [0.9, 0.8], 0.5, None, [0, 1], id="an overlap of 0.5 is allowed"),
+        pytest.param(CHAIN, [0.9, 0.8, 0.7], 0.4, None, [0, 2], id="a suppressed box suppresses nothing"),
+        pytest.param(SAME, [0.9, 0.8, 0.7], 0.5, [1, 2, 1], [0, 1], id="within classes those of its own"),
+        pytest.param(APART, [0.5, 0.5, 0.5], 0.5, None, [0, 1, 2], id="equal scores keep their order"),
+        pytest.param([], [], 0.5, None, [], id="no boxes"),
+        pytest.param([(3, 3, 3, 3)] * 2, [0.2, 0.1], 0.5, None, [0, 1], id="empty boxes"),
+    ],
+)
+def test_boxes_suppress_others(
+    boxes: list[tuple[int, ...]], scores: list[float], limit: float, classes: list[int] | None, kept: list[int]
+) -> None:
+    rows = np.array(boxes, np.float32).reshape(-1, 4)
+    numbers = None if classes is None else np.array(classes)
+    assert suppress(rows, np.array(scores), limit, classes=numbers).tolist() == kept
 
 
 class TestTurnedBoxes:
