@@ -20,10 +20,12 @@ from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.output import codegen
-from edgedeploy.compile.pipeline import Lowered
-from edgedeploy.target.board import Board
+from edgedeploy.compile.pipeline import Lowered, lower_network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.toolchain import c_compiler, link_program, link_shared
 from support.agents import emulation_here
+from support.running import computed
 
 _PROGRAM = Path(__file__).with_name("emulated_program.c")
 _PROGRAMS = FolderCache("emulated-programs")
@@ -59,6 +61,14 @@ def _caller(board: Board) -> Path:
 
     key = key_of([_PROGRAM.read_text(), board.triple, c_compiler(board).identity])
     return _PROGRAMS.get(key, make, "the caller of functions") / "program"
+
+
+def outputs_on(board: str, network: Network, inputs: Mapping[str, np.ndarray], folder: Path) -> list[np.ndarray]:
+    """The outputs of a network on `local`, or on another board by qemu."""
+    profile = load_board(board)
+    if board == "local":
+        return computed(network, inputs)
+    return emulated_outputs(lower_network(network, profile), profile, inputs, folder)
 
 
 def emulated_outputs(

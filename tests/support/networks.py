@@ -43,6 +43,19 @@ class Graph:
         extra = [self.normal(outputs)] if bias else []
         return self.node("Conv", data, weights, *extra, **attributes)
 
+    def reshape(self, data: str, *shape: int) -> str:
+        return self.node("Reshape", data, self.weight(np.array(shape, np.int64)))
+
+    def slice(self, data: str, start: int, end: int, axis: int) -> str:
+        return self.node("Slice", data, *(self.weight(np.array([value])) for value in (start, end, axis)))
+
+    def clip(self, data: str, low: float, high: float) -> str:
+        return self.node("Clip", data, *(self.weight(np.float32(bound)) for bound in (low, high)))
+
+    def doubled(self, data: str, mode: str = "nearest", **attributes: Any) -> str:
+        """Feature maps of twice the height and width."""
+        return self.node("Resize", data, "", self.weight(np.float32([1, 1, 2, 2])), mode=mode, **attributes)
+
     def batch_norm(self, data: str, channels: int) -> str:
         positive = [self.weight(self.random.uniform(0.5, 2, channels).astype(np.float32)) for _ in range(2)]
         gamma, variance = positive
@@ -56,22 +69,57 @@ class Graph:
                 needed |= set(node.input)
                 nodes.insert(0, node)
         weights = [weight for weight in self.weights if weight.name in needed]
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+        values = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph(nodes, "test", self.inputs, values, weights)
         domains = [helper.make_opsetid(domain, 1) for domain in sorted({node.domain for node in nodes} - {""})]
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), *domains])
         model.ir_version = 8
-        return onnx.shape_inference.infer_shapes(model)
+        model = onnx.shape_inference.infer_shapes(model)
+        for value in model.graph.output:
+            if not value.HasField("type"):  # of an operator that ONNX does not know
+                value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, None))
+        return model
 
     def save(self, path: Path, *outputs: str) -> Path:
         onnx.save(self.model(*outputs), path)
         return path
 
 
-def begun(*shape: Any) -> tuple[Graph, str]:
+def begun(*shape: Any, opset: int = 13) -> tuple[Graph, str]:
     """A graph and its input, `data`."""
-    graph = Graph()
+    graph = Graph(opset=opset)
     return graph, graph.input("data", list(shape))
+
+
+class Quantised(Graph):
+    """Pairs of QuantizeLinear and DequantizeLinear, and weights in bytes."""
+
+    def pair(self, data: str, scale: Any, zero_point: Any, **attributes: int) -> str:
+        """One scale and zero point, or one for each channel."""
+        quantised = self.quantised(data, scale, zero_point, **attributes)
+        return self.node("DequantizeLinear", quantised, *self.steps, **attributes)
+
+    def quantised(self, data: str, scale: Any, zero_point: Any, **attributes: int) -> str:
+        self.steps = [self.weight(np.asarray(scale, np.float32)), self.weight(np.asarray(zero_point))]
+        return self.node("QuantizeLinear", data, *self.steps, **attributes)
+
+    def stored(self, values: np.ndarray, scale: Any, zero_point: Any = 0, axis: int = 0) -> str:
+        scale = np.asarray(scale, np.float32)
+        zero = np.full(scale.shape, zero_point, values.dtype)
+        parameters = [self.weight(each) for each in (values, scale, zero)]
+        return self.node("DequantizeLinear", *parameters, axis=axis)
+
+    def random_bytes(self, *shape: int, scale: Any = 0.004) -> str:
+        return self.stored(self.random.integers(-127, 128, shape).astype(np.int8), scale)
+
+    def convolution(self, data: str, inputs: int, outputs: int, **attributes: Any) -> str:
+        return self.node("Conv", data, self.random_bytes(outputs, inputs, 3, 3), pads=[1] * 4, **attributes)
+
+
+def of_bytes(*shape: int) -> tuple[Quantised, str]:
+    """A graph and its input in bytes."""
+    graph = Quantised()
+    return graph, graph.pair(graph.input("data", [*shape]), 0.02, np.uint8(120))
 
 
 def tiny(path: Path) -> Path:
@@ -145,5 +193,4 @@ def unrolled_lstm(
 
 
 def _parts(graph: Graph, data: str, axis: int, size: int, count: int) -> list[str]:
-    ends = [[graph.weight(np.array([place * size])) for place in (index, index + 1)] for index in range(count)]
-    return [graph.node("Slice", data, *each, graph.weight(np.array([axis]))) for each in ends]
+    return [graph.slice(data, place * size, (place + 1) * size, axis) for place in range(count)]

@@ -1,23 +1,21 @@
 """Floats and integers at their edges are as ONNX defines them: NaN, infinities, rounding, divisions, indices."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx.parser
 import pytest
-from support.emulated import emulated_outputs
-from support.running import outputs_of
+from support.emulated import outputs_on
+from support.running import computed
 
 from edgedeploy.building import prepare
-from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.runtime.session import Session
-from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
@@ -106,56 +104,45 @@ def _saved(nodes: str, outputs: Mapping[str, str], inputs: Mapping[str, np.ndarr
     return path
 
 
+def _network_of(parts: Collection[tuple[str, str]], folder: Path) -> Network:
+    """All of these types and nodes, each with an output."""
+    nodes = [re.sub(r"\b([elmsz])\b", rf"\g<1>{place}", text) for place, (_, text) in enumerate(parts)]
+    outputs = {f"z{place}": dtype for place, (dtype, _) in enumerate(parts)}
+    return read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, folder / "net.onnx"))
+
+
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
-    """All of `_OF_FLOATS`, each with an output."""
-    nodes = [re.sub(r"\b([elmsz])\b", rf"\g<1>{part}", text) for part, (_, text) in enumerate(_OF_FLOATS.values())]
-    outputs = {f"z{part}": dtype for part, (dtype, _) in enumerate(_OF_FLOATS.values())}
-    path = tmp_path_factory.mktemp("floats") / "net.onnx"
-    return read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, path))
+    return _network_of(_OF_FLOATS.values(), tmp_path_factory.mktemp("floats"))
 
 
 @pytest.fixture(scope="module")
-def computed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Computed:
+def computed_on(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Computed:
     """What a board computes, in the order of `_OF_FLOATS`."""
-
-    @cache
-    def on(board: str) -> list[np.ndarray]:
-        profile = load_board(board)
-        if profile.runs_here:
-            return outputs_of(compile_network(network, profile), _FLOATS)
-        return emulated_outputs(lower_network(network, profile), profile, _FLOATS, tmp_path_factory.mktemp(board))
-
-    return on
+    return cache(lambda board: outputs_on(board, network, _FLOATS, tmp_path_factory.mktemp(board)))
 
 
 @pytest.mark.parametrize("name", _OF_FLOATS)
 @pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
-def test_floats_are_no_real_numbers(board: str, name: str, network: Network, computed: Computed) -> None:
+def test_floats_are_no_real_numbers(board: str, name: str, network: Network, computed_on: Computed) -> None:
     place = list(_OF_FLOATS).index(name)
-    found, wanted = computed(board)[place], list(network.second_opinion(_FLOATS).values())[place]
+    found, wanted = computed_on(board)[place], list(network.second_opinion(_FLOATS).values())[place]
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, rtol=1e-6, equal_nan=True)
 
 
-_EXTREMES = {
-    "Max": "z = Max(x, y)",
-    "Min": "z = Min(y, x)",
-    "ReduceMax": "z = ReduceMax <axes: ints = [0]> (x)",
-    "ReduceMin": "z = ReduceMin <axes: ints = [0]> (y)",
-    "MaxPool": "s = Reshape(x, image) z = MaxPool <kernel_shape: ints = [1, 2]> (s)",
-}
-
-
 def test_64_bit_arm_keeps_nan_wherever_it_takes_extremes(tmp_path: Path) -> None:
-    nodes = [re.sub(r"\b([sz])\b", rf"\g<1>{part}", text) for part, text in enumerate(_EXTREMES.values())]
-    outputs = {f"z{part}": "float" for part in range(len(_EXTREMES))}
-    network = read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, tmp_path / "net.onnx"))
-    board = load_board("rpi4")
-    found = emulated_outputs(lower_network(network, board), board, _FLOATS, tmp_path)
+    extremes = [
+        "z = Max(x, y)",
+        "z = Min(y, x)",
+        "z = ReduceMax <axes: ints = [0]> (x)",
+        "z = ReduceMin <axes: ints = [0]> (y)",
+        "s = Reshape(x, image) z = MaxPool <kernel_shape: ints = [1, 2]> (s)",
+    ]
+    network = _network_of([("float", nodes) for nodes in extremes], tmp_path)
     x, y = _FLOATS["x"], _FLOATS["y"]
     wanted = [np.maximum(x, y), np.minimum(x, y), x.max(keepdims=True), y.min(keepdims=True), np.maximum(x[:-1], x[1:])]
-    for array, expected in zip(found, wanted, strict=True):
+    for array, expected in zip(outputs_on("rpi4", network, _FLOATS, tmp_path), wanted, strict=True):
         np.testing.assert_array_equal(array.ravel(), expected)
 
 
@@ -177,7 +164,7 @@ def test_a_divisor_of_zero_and_an_index_beyond_its_axis_are_refused_at_run_time(
 def test_no_word_of_tvm_s_says_that_indices_are_not_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     given = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([[0, 2], [1, 1]])}
     network = read_onnx(_saved("z = Gather <axis: int = 1> (x, n)", {"z": "float"}, given, tmp_path / "net.onnx"))
-    [found] = outputs_of(compile_network(network, load_board("local")), given)
+    [found] = computed(network, given)
     np.testing.assert_array_equal(found, given["x"][:, given["n"]])
     assert capfd.readouterr() == ("", "")
 
@@ -187,5 +174,4 @@ def test_the_least_integer_divided_by_minus_one_wraps(tmp_path: Path) -> None:
     given = {"n": np.array([-128, -128, 7], np.int8), "d": np.array([-1, 3, -1], np.int8)}
     nodes = "z = Div(n, d) e = Mod(n, d) s = Mod <fmod: int = 1> (n, d)"
     network = read_onnx(_saved(nodes, dict.fromkeys("zes", "int8"), given, tmp_path / "net.onnx"))
-    found = outputs_of(compile_network(network, load_board("local")), given)
-    assert [each.tolist() for each in found] == [[-128, -42, -7], [0, 1, 0], [0, -2, 0]]
+    assert [each.tolist() for each in computed(network, given)] == [[-128, -42, -7], [0, 1, 0], [0, -2, 0]]
