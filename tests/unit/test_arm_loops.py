@@ -14,7 +14,7 @@ from assembly import Loop, innermost_loops, registers
 from layers import read_layers
 from mca import Analyser
 from support.emulated import emulated_outputs
-from support.networks import Graph
+from support.networks import Quantised, begun
 from support.predictions import needs_mca
 from support.quantised_networks import FORMS, quantise, random_samples
 
@@ -191,10 +191,9 @@ def test_sums_below_2_to_the_22_need_no_conversion_on_cortex_a76(tmp_path: Path,
 
 def code_of_bytes(folder: Path, board: str, inputs: int) -> str:
     """The assembly of a convolution of one pixel with weights of -127 and 127, from bytes to bytes."""
-    graph = Graph()
+    graph = Quantised()
     steps = [graph.weight(np.float32(1 / 64)), graph.weight(np.int8(0))]
-    stored = graph.weight(graph.random.choice([-127, 127], (128, inputs, 1, 1)).astype(np.int8))
-    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+    weights = graph.stored(graph.random.choice([-127, 127], (128, inputs, 1, 1)).astype(np.int8), 1 / 128)
     data = graph.input("data", [1, inputs, 14, 14], onnx.TensorProto.INT8)
     total = graph.node("Conv", graph.node("DequantizeLinear", data, *steps), weights)
     path = graph.save(folder / "net.onnx", graph.node("QuantizeLinear", total, *steps))
@@ -208,27 +207,21 @@ BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf"]
 
 def detector(folder: Path) -> Path:
     """What small detectors are made of: a first layer, depthwise and 1x1 convolutions, a sum, a gate, two scales."""
-    graph = Graph(opset=17)
-    image = graph.input("data", [1, 3, 32, 48])
-
-    def bounded(value: str) -> str:
-        return graph.node("Clip", value, graph.weight(np.float32(0)), graph.weight(np.float32(6)))
+    graph, image = begun(1, 3, 32, 48, opset=17)
 
     def separable(value: str, inputs: int, outputs: int, strides: int = 1) -> str:
         depthwise = graph.conv(value, inputs, inputs, 3, group=inputs, pads=[1] * 4, strides=[strides] * 2)
-        return graph.conv(bounded(depthwise), inputs, outputs, 1)
+        return graph.conv(graph.clip(depthwise, 0, 6), inputs, outputs, 1)
 
-    second = bounded(separable(bounded(graph.conv(image, 3, 8, 3, pads=[1] * 4, strides=[2, 2])), 8, 16))
+    first = graph.clip(graph.conv(image, 3, 8, 3, pads=[1] * 4, strides=[2, 2]), 0, 6)
+    second = graph.clip(separable(first, 8, 16), 0, 6)
     third = graph.node("Add", separable(second, 16, 16), second)
     gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", third), 16, 16, 1))
     fine = graph.node("Mul", third, gate)
     coarse = graph.node("LeakyRelu", separable(fine, 16, 40, 2), alpha=0.1)
-    wide = graph.conv(
-        graph.node("Relu", graph.conv(coarse, 40, 24, 3, pads=[1] * 4)), 24, 24, 5, group=24, pads=[2] * 4
-    )
-    sizes = graph.weight(np.float32([1, 1, 2, 2]))
-    pyramid = graph.node("Concat", graph.node("Resize", wide, "", sizes, mode="nearest"), fine, axis=1)
-    boxes = graph.conv(pyramid, 40, 12, 1)
+    narrow = graph.node("Relu", graph.conv(coarse, 40, 24, 3, pads=[1] * 4))
+    wide = graph.conv(narrow, 24, 24, 5, group=24, pads=[2] * 4)
+    boxes = graph.conv(graph.node("Concat", graph.doubled(wide), fine, axis=1), 40, 12, 1)
     classes = graph.node("Gemm", graph.node("Flatten", graph.node("GlobalAveragePool", wide)), graph.normal(24, 11))
     return graph.save(folder / "float.onnx", boxes, classes, graph.node("Softmax", classes))
 

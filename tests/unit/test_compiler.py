@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from conftest import Command
 from onnx import TensorProto
-from support.agreement import agreeing, network_of
+from support.agreement import agreeing, assert_matches_reference, network_of, random_inputs
 from support.commands import output_of
-from support.networks import Graph, begun
+from support.networks import Graph, begun, of_bytes
 
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_tile, whole_columns
 from edgedeploy.compile.ir.expressions import constant_value, parts_of
 from edgedeploy.compile.ir.types import FLOAT32
+from edgedeploy.compile.output import codegen
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import padded_count
+from edgedeploy.model.network import Network
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Memory
 from edgedeploy.runtime.session import Session
@@ -45,12 +47,19 @@ pytestmark = pytest.mark.compiles
         ((12, 12), 4, 8, 1, {"strides": [2, 2]}),
         ((10, 10), 16, 32, 3, {"bias": False}),
         ((9, 9), 8, 16, 3, {"group": 8, "pads": [1, 1, 1, 1]}),
+        ((14, 14), 64, 64, 3, {"group": 64, "pads": [1, 1, 1, 1]}),
+        ((15, 15), 32, 32, 3, {"group": 32, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((16, 12), 24, 24, 5, {"group": 24, "pads": [2, 2, 2, 2]}),
+        ((11, 13), 7, 7, 3, {"group": 7, "pads": [1, 0, 0, 1]}),
+        ((10, 10), 16, 16, 7, {"group": 16}),
     ],
 )
 def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
     graph, data = begun(1, inputs, *size)
     compiled = agreeing(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
-    assert {"convolution", "winograd convolution"} & set(compiled.templates.values())
+    is_depthwise = attributes.get("group") == inputs == outputs
+    templates = {"depthwise convolution"} if is_depthwise else {"convolution", "winograd convolution"}
+    assert templates & set(compiled.templates.values())
 
 
 @pytest.mark.parametrize(
@@ -68,22 +77,6 @@ def test_kernel_elements_in_padding_alone_are_left_out(size: tuple, attributes: 
     graph, data = begun(1, 8, *size)
     compiled = agreeing(graph, graph.conv(graph.node("Relu", graph.conv(data, 8, 8, 1)), 8, 16, 3, **attributes))
     assert 8 * 16 * math.prod(trimmed) in [constant.size for constant in constants_of(compiled)]
-
-
-@pytest.mark.parametrize(
-    ("size", "channels", "kernel", "attributes"),
-    [
-        ((14, 14), 64, 3, {"pads": [1, 1, 1, 1]}),
-        ((15, 15), 32, 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-        ((16, 12), 24, 5, {"pads": [2, 2, 2, 2]}),
-        ((11, 13), 7, 3, {"pads": [1, 0, 0, 1]}),
-        ((10, 10), 16, 7, {}),
-    ],
-)
-def test_depthwise_convolution(size: tuple, channels: int, kernel: int, attributes: dict) -> None:
-    graph, data = begun(1, channels, *size)
-    convolved = graph.conv(data, channels, channels, kernel, group=channels, **attributes)
-    assert "depthwise convolution" in agreeing(graph, graph.node("Relu", convolved)).templates.values()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -107,10 +100,6 @@ def test_batch_normalisation_without_a_convolution() -> None:
     agreeing(graph, graph.batch_norm(graph.input("data", [1, 5, 6, 6]), 5))
 
 
-def doubled(graph: Graph, data: str, **attributes: str) -> str:
-    return graph.node("Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), **attributes)
-
-
 def other_layers(graph: Graph, data: str) -> dict[str, str]:
     return {
         "max pool": graph.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
@@ -120,10 +109,10 @@ def other_layers(graph: Graph, data: str) -> dict[str, str]:
         "global max pool": graph.node("GlobalMaxPool", data),
         "concat": graph.node("Concat", data, graph.node("Relu", data), axis=1),
         "pad": graph.node("Pad", data, graph.weight(np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64))),
-        "nearest resize": doubled(graph, data, mode="nearest", nearest_mode="floor"),
-        "linear resize": doubled(graph, data, mode="linear"),
+        "nearest resize": graph.doubled(data, nearest_mode="floor"),
+        "linear resize": graph.doubled(data, "linear"),
         "transpose": graph.node("Transpose", data, perm=[0, 2, 3, 1]),
-        "reshape": graph.node("Reshape", data, graph.weight(np.array([1, -1, 6], np.int64))),
+        "reshape": graph.reshape(data, 1, -1, 6),
         "slice": graph.node("Slice", data, *(graph.weight(np.array([value])) for value in (2, 11, 2, 1))),
         "mean over everything": graph.node("ReduceMean", data, axes=[1, 2, 3], keepdims=0),
     }
@@ -169,19 +158,17 @@ def test_products_of_integers_whose_columns_fill_no_tile() -> None:
 @pytest.mark.parametrize("tokens", [197, 196, 50])
 def test_attention_of_any_number_of_tokens(tokens: int) -> None:
     """Scores have as many columns as there are tokens, and 197 is prime."""
-    graph, width, heads = Graph(), 32, 2
+    width, heads = 32, 2
+    graph, data = begun(1, tokens, width)
 
-    def projected(data: str) -> str:
+    def projected() -> str:
         result = graph.node("Add", graph.node("MatMul", data, graph.normal(width, width)), graph.normal(width))
-        shape = graph.weight(np.array([1, tokens, heads, width // heads], np.int64))
-        return graph.node("Transpose", graph.node("Reshape", result, shape), perm=[0, 2, 1, 3])
+        return graph.node("Transpose", graph.reshape(result, 1, tokens, heads, width // heads), perm=[0, 2, 1, 3])
 
-    data = graph.input("data", [1, tokens, width])
-    query, key, value = (projected(data) for _ in range(3))
+    query, key, value = projected(), projected(), projected()
     scores = graph.node("MatMul", query, graph.node("Transpose", key, perm=[0, 1, 3, 2]))
     mixed = graph.node("MatMul", graph.node("Softmax", scores, axis=3), value)
-    shape = graph.weight(np.array([1, tokens, width], np.int64))
-    mixed = graph.node("Reshape", graph.node("Transpose", mixed, perm=[0, 2, 1, 3]), shape)
+    mixed = graph.reshape(graph.node("Transpose", mixed, perm=[0, 2, 1, 3]), 1, tokens, width)
     compiled = agreeing(graph, graph.node("Add", graph.node("MatMul", mixed, graph.normal(width, width)), data))
     assert {template for name, template in compiled.templates.items() if "matmul" in name} == {"matmul"}
 
@@ -228,7 +215,7 @@ def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
         "max pool": lambda: graph.node("MaxPool", first, kernel_shape=[2, 2]),
         "depthwise": lambda: graph.conv(first, 21, 21, 3, group=21),
         "add": lambda: graph.node("Add", first, graph.conv(data, 3, 21, 3)),
-        "resize": lambda: doubled(graph, first, mode="nearest", nearest_mode="floor"),
+        "resize": lambda: graph.doubled(first, nearest_mode="floor"),
     }[between]()
     compiled = agreeing(graph, graph.conv(result, 21, 16, 1))
     assert not [name for name in compiled.templates if "slice" in name]
@@ -351,25 +338,23 @@ def planned(graph: Graph, *outputs: str) -> Memory:
     return compile_network(network_of(graph, *outputs), load_board("local")).code.memory
 
 
-def chain_of(graph: Graph, length: int, size: int = 32) -> str:
+def chain_of(length: int, size: int = 32) -> tuple[Graph, str]:
     """As many convolutions, each to 16 channels of the same feature map."""
-    data = graph.input("data", [1, 16, size, size])
+    graph, data = begun(1, 16, size, size)
     for _ in range(length):
         data = graph.conv(data, 16, 16, 3, bias=False, pads=[1, 1, 1, 1])
-    return data
+    return graph, data
 
 
-def test_a_long_chain_of_layers_shares_two_tensors() -> None:
+@pytest.mark.parametrize("length", [2, 7])
+def test_a_long_chain_of_layers_shares_two_tensors(length: int) -> None:
     image = 16 * 32 * 32 * 4
-    for length in (2, 7):
-        graph = Graph()
-        # Two feature maps between layers, of which each reads one and writes the other, and the output.
-        assert planned(graph, chain_of(graph, length)).workspace_bytes <= 3 * image
+    # Two feature maps between layers, of which each reads one and writes the other, and the output.
+    assert planned(*chain_of(length)).workspace_bytes <= 3 * image
 
 
 def test_constants_are_the_weights() -> None:
-    graph = Graph()
-    assert planned(graph, chain_of(graph, 3)).constants_bytes >= 3 * 16 * 16 * 9 * 4
+    assert planned(*chain_of(3)).constants_bytes >= 3 * 16 * 16 * 9 * 4
 
 
 def test_scratch_holds_a_padded_block_of_rows_but_no_whole_feature_map() -> None:
@@ -386,8 +371,8 @@ def test_a_network_without_work_needs_only_its_output() -> None:
 
 
 def test_the_manifest_and_the_command_tell_it(command: Command, tmp_path: Path) -> None:
-    graph = Graph()
-    path = graph.save(tmp_path / "net.onnx", chain_of(graph, 2))
+    graph, output = chain_of(2)
+    path = graph.save(tmp_path / "net.onnx", output)
     [built] = json.loads(output_of(command, "build", path, "--json"))
     assert built["memory"] == read_manifest(Path(built["package"])).memory.model_dump()
     assert f"{built['memory']['workspace_bytes']:,} bytes of workspace" in output_of(command, "build", path)
@@ -410,8 +395,8 @@ def allocated() -> int:
 
 
 def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path) -> None:
-    graph = Graph()
-    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", chain_of(graph, 4, size=64)))
+    graph, output = chain_of(4, size=64)
+    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", output))
     session = Session.open(Path(json.loads(output_of(command, "build", path, "--json"))[0]["package"]))
     tensors = {"data": np.ones((1, 16, 64, 64), np.float32)}
     for _ in range(20):
@@ -421,3 +406,37 @@ def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path
         session.run(tensors)
     # Less than one tensor between two layers.
     assert allocated() - before < 16 * 64 * 64 * 4
+
+
+# Tensors of several types take turns in memory, and nobody writes what somebody reads yet.
+
+
+def bytes_and_floats() -> Network:
+    """A network of bytes that become fewer and fewer, and then of floats, of which the first ones are read last."""
+    graph, data = of_bytes(1, 3, 32, 32)
+    first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(100))
+    pooled = graph.pair(graph.node("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2]), 0.05, np.uint8(100))
+    floats = graph.convolution(pooled, 16, 5)
+    gate = graph.node("Softmax", floats, axis=1)
+    return network_of(graph, graph.node("Mul", graph.node("Softmax", gate, axis=3), floats))
+
+
+def in_float() -> Network:
+    graph, data = begun(1, 3, 32, 32)
+    first = graph.node("MaxPool", graph.conv(data, 3, 16, 3, pads=[1] * 4), kernel_shape=[2, 2], strides=[2, 2])
+    return network_of(graph, graph.conv(first, 16, 5, 3))
+
+
+def test_floats_lie_where_bytes_lay(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, local = bytes_and_floats(), load_board("local")
+    assert_matches_reference(network, random_inputs(network), rtol=1e-4, atol=1e-6)
+    shared = compile_network(network, local).code.memory.workspace_bytes
+    monkeypatch.setattr(codegen, "share_storages", lambda module: module)
+    assert shared < compile_network(network, local).code.memory.workspace_bytes
+
+
+def test_networks_of_one_type_stay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, local = in_float(), load_board("local")
+    before = compile_network(network, local).code.executable.as_text()
+    monkeypatch.setattr(codegen, "share_storages", lambda module: module)
+    assert before == compile_network(network, local).code.executable.as_text()

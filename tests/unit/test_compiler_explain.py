@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from support.agreement import network_of, random_inputs, results_of
+from support.agreement import assert_matches_reference, network_of, random_inputs, results_of
 from support.commands import output_of
-from support.networks import Graph, begun
+from support.networks import Graph, begun, of_bytes
 from tvm.script import tirx
 from unit.test_integer_steps import BOARDS
 
@@ -40,10 +40,10 @@ def test_a_transpose_that_only_a_free_reshape_parts_from_an_output_is_at_the_edg
 
 @pytest.mark.compiles
 def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path) -> None:
-    graph = Graph()
+    graph, data = begun(1, 3, 8, 8)
     weights = graph.random.standard_normal((8, 3, 3, 3)).astype(np.float32)
     weights[2:5] = 0
-    dead = graph.node("Conv", graph.input("data", [1, 3, 8, 8]), graph.weight(weights), graph.normal(8))
+    dead = graph.node("Conv", data, graph.weight(weights), graph.normal(8))
     path = graph.save(tmp_path / "net.onnx", graph.conv(graph.node("Relu", dead), 8, 4, 1))
     [built] = json.loads(output_of(command, "build", path, "--explain", "--json"))
     assert built["removed"] == [{"layer": "conv2d 1 (8 x 6 x 6)", "before": 8, "after": 5}]
@@ -54,12 +54,12 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
 
 
 def test_a_function_that_computes_value_by_value_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = Graph()
-    graph.node("Abs", graph.input("data", [1, 5000]))
-    assert [function["fallback"] for function in explain(lowered(graph, "abs0"))["functions"]] == [False]
+    graph, data = begun(1, 5000)
+    result = graph.node("Abs", data)
+    assert [function["fallback"] for function in explain(lowered(graph, result))["functions"]] == [False]
     leave_loops_alone = Template("general", lambda kernel: True, lambda kernel, board: None)
     monkeypatch.setattr("edgedeploy.compile.backends.cpu.CpuBackend.templates", (leave_loops_alone,))
-    [function] = explain(lowered(graph, "abs0"))["functions"]
+    [function] = explain(lowered(graph, result))["functions"]
     assert (function["template"], function["parallel"], function["fallback"]) == ("general", False, True)
 
 
@@ -141,14 +141,9 @@ def test_a_loop_whose_length_depends_on_others_counts_as_its_longest() -> None:
     ],
 )
 def test_why_bytes_are_summed_up_in_float_is_said(cpu: str, tile: str, reason: str) -> None:
-    graph = Graph()
-    steps = [graph.weight(np.float32(0.02)), graph.weight(np.uint8(120))]
-    data = graph.input("data", [1, 32, 40, 40])
-    data = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, *steps), *steps)
-    weights = graph.weight(graph.random.integers(-127, 128, (64, 32, 3, 3)).astype(np.int8))
-    weights = graph.node("DequantizeLinear", weights, graph.weight(np.float32(0.01)), graph.weight(np.int8(0)))
-    result = graph.node("Conv", data, weights, pads=[1] * 4)
-    network = lower_network(network_of(graph, result), BOARDS[cpu].model_copy(update={"devices": []}))
+    graph, data = of_bytes(1, 32, 40, 40)
+    network = network_of(graph, graph.convolution(data, 32, 64))
+    network = lower_network(network, BOARDS[cpu].model_copy(update={"devices": []}))
     [layer] = [function for function in explain(network)["functions"] if function["tile"]]
     assert layer["type"] == "uint8"
     assert re.fullmatch(tile, layer["tile"])
@@ -182,40 +177,29 @@ def gelu_of_older_exporters(graph: Graph, data: str) -> str:
     return node("Mul", 0.5)(graph, graph.node("Mul", data, node("Add", 1.0)(graph, error)))
 
 
+BY_NAME = [
+    *("Abs", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Neg", "Relu", "Selu"),
+    *("Sigmoid", "Softplus", "Softsign", "Sqrt", "Tanh"),
+]
 ACTIVATIONS: dict[str, Activation] = {
-    "Abs": node("Abs"),
+    **{name: node(name) for name in BY_NAME},
     "Celu": node("Celu", alpha=0.7),
     "Clip": node("Clip", -1.0, 2.0),
     "Clip to 6": node("Clip", 0.0, 6.0),
     "Clip without an upper bound": node("Clip", -0.5),
     "Elu": node("Elu", alpha=0.8),
-    "Erf": node("Erf"),
-    "Exp": node("Exp"),
-    "Gelu": node("Gelu"),
     "Gelu by tanh": node("Gelu", approximate="tanh"),
     "Gelu of older exporters": gelu_of_older_exporters,
-    "HardSigmoid": node("HardSigmoid"),
     "HardSigmoid of PyTorch": node("HardSigmoid", alpha=1 / 6),
-    "HardSwish": node("HardSwish"),
     "HardSwish of older exporters": hard_swish_of_older_exporters,
-    "LeakyRelu": node("LeakyRelu"),
     "LeakyRelu that falls": node("LeakyRelu", alpha=-0.5),
     "LeakyRelu that is steeper below": node("LeakyRelu", alpha=2.0),
     "Max": lambda graph, data: graph.node("Max", data, graph.node("Neg", data)),
-    "Mish": node("Mish"),
-    "Neg": node("Neg"),
     "PRelu": prelu(16, 1, 1),
     "PRelu of one slope": prelu(1),
-    "Relu": node("Relu"),
-    "Selu": node("Selu"),
     "Shrink": node("Shrink", bias=0.2, lambd=0.5),
-    "Sigmoid": node("Sigmoid"),
     "Silu": lambda graph, data: graph.node("Mul", data, graph.node("Sigmoid", data)),
-    "Softplus": node("Softplus"),
-    "Softsign": node("Softsign"),
-    "Sqrt": node("Sqrt"),
     "Swish": node("Swish", alpha=1.3),
-    "Tanh": node("Tanh"),
     "ThresholdedRelu": node("ThresholdedRelu", alpha=0.5),
 }
 # What onnxruntime makes of NaN otherwise; of all others it is what is made here.
@@ -228,11 +212,9 @@ WITHOUT_NAN = [
 @pytest.mark.quick("Clip", "*older exporters", "LeakyRelu", "Mish", "PRelu", "Silu", "Swish")
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str) -> None:
-    graph = Graph(opset=24 if name == "Swish" else 20)
-    value = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 16, 1)
-    value = ACTIVATIONS[name](graph, graph.conv(value, 16, 16, 3, pads=[1] * 4))
-    network = network_of(graph, graph.conv(value, 16, 16, 3, pads=[1] * 4))
-    found = explain(lower_network(network, load_board("local")))
+    graph, data = begun(1, 3, 16, 16, opset=24 if name == "Swish" else 20)
+    value = ACTIVATIONS[name](graph, graph.conv(graph.conv(data, 3, 16, 1), 16, 16, 3, pads=[1] * 4))
+    found = explain(lowered(graph, graph.conv(value, 16, 16, 3, pads=[1] * 4)))
     # The first convolution reads NCHW as it comes.
     assert found["transposes"] == {"edges": 1, "inside": 0}
     # Nothing else than the convolutions and the transpose of the output.
@@ -246,8 +228,7 @@ def test_values_are_onnxruntimes_for_infinities_and_nan_as_well() -> None:
     special = [np.inf, -np.inf, 0.0, 1e-30, -1e-30, 88.8, -88.8, 1e38, -1e38, 3.0, -3.0, 0.5, -0.5, 1e-4, np.nan]
     values = np.concatenate([special, np.linspace(-9, 9, 49)]).astype(np.float32)
     data = np.broadcast_to(values, (1, 16, 1, 64)).copy()
-    graph = Graph(opset=24)
-    graph.input("data", list(data.shape))
+    graph, _ = begun(*data.shape, opset=24)
     network = network_of(graph, *(make(graph, "data") for make in ACTIVATIONS.values()))
     results = results_of(compile_network(network, load_board("local")), network, {"data": data})
     for name, (array, wanted) in zip(ACTIVATIONS, results, strict=True):
@@ -259,32 +240,27 @@ def test_values_are_onnxruntimes_for_infinities_and_nan_as_well() -> None:
 def test_values_in_the_function_of_a_convolution_are_onnxruntimes() -> None:
     bounded = ["Clip", "Clip to 6", "Clip without an upper bound", "HardSigmoid", "HardSwish", "Max"]
     sloped = ["LeakyRelu", "LeakyRelu that falls", "PRelu", "PRelu of one slope", "Shrink", "ThresholdedRelu"]
-    graph = Graph(opset=24)
-    graph.input("data", [1, 16, 4, 4])
+    graph, data = begun(1, 16, 4, 4, opset=24)
     names = [*bounded, *sloped, "Celu", "Sigmoid", "Silu", "Swish", "Tanh"]
-    outputs = [ACTIVATIONS[name](graph, graph.conv("data", 16, 16, 1)) for name in names]
-    network = network_of(graph, *outputs)
-    for array, wanted in results_of(compile_network(network, load_board("local")), network, random_inputs(network)):
-        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+    network = network_of(graph, *(ACTIVATIONS[name](graph, graph.conv(data, 16, 16, 1)) for name in names))
+    assert_matches_reference(network, random_inputs(network), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.compiles
 def test_channels_that_padding_adds_make_no_infinity() -> None:
     """Weights of zero would make NaN of it: six channels are eight in memory."""
-    graph = Graph()
-    data = graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 6, 1)
+    graph, data = begun(1, 3, 4, 4)
+    data = graph.conv(data, 3, 6, 1)
     names = [graph.node("Log", graph.node("Abs", data)), *(graph.node(each, data) for each in ("Reciprocal", "Exp"))]
     network = network_of(graph, *(graph.conv(name, 6, 4, 1) for name in names))
-    for array, wanted in results_of(compile_network(network, load_board("local")), network, random_inputs(network)):
-        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+    assert_matches_reference(network, random_inputs(network), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("gate", ["Sigmoid", "HardSigmoid"])
 def test_the_gate_of_squeeze_and_excitation_is_computed_once(gate: str) -> None:
-    graph = Graph()
-    data = graph.node("Relu", graph.conv(graph.input("data", [1, 16, 9, 9]), 16, 64, 1))
+    graph, data = begun(1, 16, 9, 9)
+    data = graph.node("Relu", graph.conv(data, 16, 64, 1))
     squeezed = graph.node("Relu", graph.conv(graph.node("GlobalAveragePool", data), 64, 16, 1))
     excited = graph.node("Mul", graph.node(gate, graph.conv(squeezed, 16, 64, 1)), data)
-    network = network_of(graph, graph.conv(excited, 64, 16, 1))
     multiply_adds = 9 * 9 * 16 * 64 * 2 + 64 * 16 * 2
-    assert gigaflops(lower_network(network, load_board("local"))) == pytest.approx(2e-9 * multiply_adds, rel=0.1)
+    assert gigaflops(lowered(graph, graph.conv(excited, 64, 16, 1))) == pytest.approx(2e-9 * multiply_adds, rel=0.1)

@@ -77,10 +77,10 @@ def transposed_convolutions(draw: st.DrawFn) -> dict:
 @examples(20)
 @given(transposed_convolutions())
 def test_any_transposed_convolution_agrees_with_onnxruntime(shape: dict) -> None:
-    graph = Graph()
-    data = graph.conv(graph.input("data", [1, 3, *shape["size"]]), 3, shape["inputs"], 1)
+    graph, data = begun(1, 3, *shape["size"])
     weights = graph.normal(shape["inputs"], shape["outputs"], *shape["kernel"])
-    result = graph.node("Relu", graph.node("ConvTranspose", data, weights, **shape["attributes"]))
+    before = graph.conv(data, 3, shape["inputs"], 1)
+    result = graph.node("Relu", graph.node("ConvTranspose", before, weights, **shape["attributes"]))
     channels = shape["outputs"] * shape["attributes"]["group"]
     agreeing(graph, graph.conv(result, channels, 5, 1))
 
@@ -108,9 +108,8 @@ def pools(draw: st.DrawFn) -> dict:
 @examples(20)
 @given(pools())
 def test_any_pool_agrees_with_onnxruntime(pool: dict) -> None:
-    graph = Graph()
-    data = graph.node("Neg", graph.input("data", pool["shape"]))
-    agreeing(graph, graph.node(pool["operator"], data, **pool["attributes"]))
+    graph, data = begun(*pool["shape"])
+    agreeing(graph, graph.node(pool["operator"], graph.node("Neg", data), **pool["attributes"]))
 
 
 @examples(20)
@@ -148,10 +147,9 @@ def test_any_softmax_agrees_with_onnxruntime(operator: str, shape: list[int], da
     ),
 )
 def test_any_resize_agrees_with_onnxruntime(shape: tuple, scales: tuple, attributes: dict) -> None:
-    graph = Graph()
-    data = graph.node("Neg", graph.input("data", [1, *shape]))
+    graph, data = begun(1, *shape)
     factors = graph.weight(np.array([1, 1, *scales], dtype=np.float32))
-    agreeing(graph, graph.node("Resize", data, "", factors, **attributes))
+    agreeing(graph, graph.node("Resize", graph.node("Neg", data), "", factors, **attributes))
 
 
 @examples(20)
@@ -165,11 +163,9 @@ def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) ->
     joined = graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     first = data.draw(st.integers(0, sum(channels) - 1))
     last = data.draw(st.integers(first + 1, sum(channels)))
-    bounds = [graph.weight(np.array([bound], dtype=np.int64)) for bound in (first, last, 1)]
-    sliced = graph.node("Slice", joined, *bounds)
+    sliced = graph.slice(joined, first, last, axis=1)
     moved = graph.node("Transpose", sliced, perm=[0, *data.draw(st.permutations([1, 2, 3]))])
-    flat = graph.node("Reshape", moved, graph.weight(np.array([1, -1, last - first], dtype=np.int64)))
-    agreeing(graph, flat)
+    agreeing(graph, graph.reshape(moved, 1, -1, last - first))
 
 
 @examples(20)

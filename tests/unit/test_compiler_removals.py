@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import SHARED
 from support.agreement import agreeing
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.shared_networks import NETWORKS
 
 from edgedeploy.compile.output.explain import transposes
@@ -76,8 +76,7 @@ def concatenated(graph: Graph) -> str:
 def inverted(graph: Graph) -> str:
     """Bounded inverses: those of the channels in `DEAD` were infinite."""
     data = graph.node("Conv", graph.node("Abs", image(graph)), filters(graph, (ALL, 3, 1, 1)))
-    bounds = [graph.weight(np.float32(bound)) for bound in (-4, 4)]
-    return graph.node("Clip", graph.node("Div", graph.weight(np.float32(1)), data), *bounds)
+    return graph.clip(graph.node("Div", graph.weight(np.float32(1)), data), -4, 4)
 
 
 def read_by_removed_alone(graph: Graph) -> str:
@@ -97,7 +96,6 @@ def constant(graph: Graph) -> str:
 
 
 def then(graph: Graph, data: str, channels: int = ALL, kernel: int = 1, **attributes: object) -> str:
-    """A layer that reads them."""
     return graph.conv(data, channels, 8, kernel, **attributes)
 
 
@@ -150,11 +148,10 @@ def test_a_tensor_with_another_use_keeps_its_channels() -> None:
 
 def between(graph: Graph, data: str) -> dict[str, str]:
     """What may lie between the layer that puts constants out and the one that takes them in."""
-    upwards = graph.weight(np.float32([1, 1, 2, 2]))
     return {
         "prelu": graph.node("PRelu", data, graph.normal(ALL, 1, 1)),
         "leaky relu": graph.node("LeakyRelu", data, alpha=0.1),
-        "clip": graph.node("Clip", data, graph.weight(np.float32(0)), graph.weight(np.float32(6))),
+        "clip": graph.clip(data, 0, 6),
         "sigmoid": graph.node("Sigmoid", data),
         "tanh": graph.node("Tanh", data),
         "swish": graph.node("Mul", data, graph.node("Sigmoid", data)),
@@ -163,7 +160,7 @@ def between(graph: Graph, data: str) -> dict[str, str]:
         "max pool": graph.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
         "average pool": graph.node("AveragePool", data, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         "global average pool": graph.node("GlobalAveragePool", data),
-        "resize": graph.node("Resize", data, "", upwards, mode="nearest", nearest_mode="floor"),
+        "resize": graph.doubled(data, nearest_mode="floor"),
     }
 
 
@@ -193,42 +190,40 @@ def left_in(graph: Graph, *outputs: str) -> int:
     return sum(transposes(agreeing(graph, *outputs, tolerance=1e-5)).values())
 
 
-def convolved(graph: Graph, channels: int = 16, **attributes: object) -> str:
-    return graph.conv(graph.input("data", [1, 3, 12, 10]), 3, channels, 3, **attributes)
+def convolved(channels: int = 16) -> tuple[Graph, str]:
+    graph, data = begun(1, 3, 12, 10)
+    return graph, graph.conv(data, 3, channels, 3)
 
 
 def test_an_image_of_one_pixel_is_not_transposed() -> None:
-    graph = Graph()
-    pooled = graph.node("GlobalAveragePool", convolved(graph))
+    graph, data = convolved()
+    pooled = graph.node("GlobalAveragePool", data)
     assert left_in(graph, graph.node("Flatten", pooled), pooled) == 0
 
 
 def test_an_image_of_one_channel_is_not_transposed() -> None:
-    graph = Graph()
-    assert left_in(graph, graph.node("Sigmoid", convolved(graph, channels=1))) == 0
+    graph, data = convolved(channels=1)
+    assert left_in(graph, graph.node("Sigmoid", data)) == 0
 
 
 def test_a_softmax_over_channels_keeps_the_layout() -> None:
-    graph = Graph()
-    assert left_in(graph, graph.conv(graph.node("Softmax", convolved(graph), axis=1), 16, 8, 1)) == 1
+    graph, data = convolved()
+    assert left_in(graph, graph.conv(graph.node("Softmax", data, axis=1), 16, 8, 1)) == 1
 
 
 def test_a_transpose_of_the_network_and_that_of_the_layout_cancel() -> None:
-    graph = Graph()
-    turned = graph.node("Transpose", convolved(graph), perm=[0, 2, 3, 1])
-    assert left_in(graph, graph.node("Reshape", turned, graph.weight(np.array([1, -1, 4], np.int64)))) == 0
+    graph, data = convolved()
+    assert left_in(graph, graph.reshape(graph.node("Transpose", data, perm=[0, 2, 3, 1]), 1, -1, 4)) == 0
 
 
 def test_a_fully_connected_layer_reads_a_flattened_image_as_it_lies() -> None:
-    graph = Graph()
-    pooled = graph.node("MaxPool", convolved(graph), kernel_shape=[2, 2], strides=[2, 2])
-    flat = graph.node("Flatten", pooled)
+    graph, data = convolved()
+    flat = graph.node("Flatten", graph.node("MaxPool", data, kernel_shape=[2, 2], strides=[2, 2]))
     assert left_in(graph, graph.node("Gemm", flat, graph.normal(10, 16 * 20), graph.normal(10), transB=1)) == 0
 
 
 def test_it_reads_several_of_them_beside_each_other() -> None:
-    graph = Graph()
-    first = convolved(graph)
+    graph, first = convolved()
     second = graph.conv(first, 16, 8, 3)
     flat = [graph.node("Flatten", each) for each in (second, graph.node("GlobalAveragePool", first), first)]
     features = 8 * 8 * 6 + 16 + 16 * 10 * 8
@@ -237,8 +232,7 @@ def test_it_reads_several_of_them_beside_each_other() -> None:
 
 
 def test_a_choice_between_values_of_any_rank_follows_the_layout() -> None:
-    graph = Graph()
-    first = convolved(graph)
+    graph, first = convolved()
     mask = graph.node("Greater", graph.node("ReduceMax", first, axes=[0, 1], keepdims=0), graph.weight(np.float32(0.5)))
     chosen = graph.node("Where", mask, first, graph.weight(np.float32(2)))
     ones = graph.node("Where", mask, graph.weight(np.float32(1)), graph.weight(np.float32(0)))
@@ -246,8 +240,8 @@ def test_a_choice_between_values_of_any_rank_follows_the_layout() -> None:
 
 
 def test_a_flattened_image_with_another_reader_keeps_its_order_there() -> None:
-    graph = Graph()
-    flat = graph.node("Flatten", convolved(graph))
+    graph, data = convolved()
+    flat = graph.node("Flatten", data)
     assert left_in(graph, graph.node("MatMul", flat, graph.normal(16 * 80, 7)), graph.node("Abs", flat)) == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.networks import Graph
+from support.networks import begun
 
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.runtime.session import Session
@@ -24,8 +24,7 @@ IMAGE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astyp
 
 
 def shared_work(path: Path) -> Path:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 96, 96])
+    graph, data = begun(1, 16, 96, 96)
     wide = graph.node("Relu", graph.conv(data, 16, 48, 3, pads=[1] * 4, strides=[2, 2]))
     small = graph.node("Relu", graph.conv(wide, 48, 160, 5, strides=[5, 5]))
     return graph.save(path, small)
@@ -42,10 +41,8 @@ def native_threads() -> int:
 
 def added_threads(action: Callable[[], object]) -> int:
     before = native_threads()
-    kept = action()
-    after = native_threads()
-    del kept
-    return after - before
+    _kept = action()
+    return native_threads() - before
 
 
 def of_each_thread(name: str) -> list[str]:
@@ -130,10 +127,9 @@ def test_two_sessions_run_at_the_same_time(package: Prepared) -> None:
 
 def test_each_stores_its_own_values_alone(tmp_path: Path) -> None:
     """Channels of two feature maps as heads of rows: where one map follows the other depends on the head."""
-    graph = Graph()
-    data = graph.input("data", [1, 8, 14, 14])
+    graph, data = begun(1, 8, 14, 14)
     joined = graph.node("Concat", graph.conv(data, 8, 192, 1), graph.conv(data, 8, 192, 1), axis=1)
-    heads = graph.node("Reshape", joined, graph.weight(np.array([1, 8, 48, 196])))
+    heads = graph.reshape(joined, 1, 8, 48, 196)
     path = graph.save(tmp_path / "net.onnx", graph.node("Transpose", heads, perm=[0, 1, 3, 2]))
     prepared = prepare(str(path), resolve("local"))
     image = {"data": np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype(np.float32)}
