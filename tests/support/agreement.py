@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.building import Built
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
+from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
 from support.networks import Graph
 from support.running import computed, outputs_of
@@ -49,6 +51,16 @@ def agreeing(graph: Graph, *outputs: str, tolerance: float = 1e-4) -> Compiled:
     compiled = compile_network(network, load_board("local"))
     assert_agrees(compiled, network, tolerance)
     return compiled
+
+
+def assert_always_agrees(built: Built, network: Network) -> None:
+    """A package gives the reference's outputs, the second and the third time too, when storage was used before."""
+    session = Session.open(built.path)
+    for seed in range(3):
+        inputs = random_inputs(network, seed)
+        found = session.run(inputs)
+        for name, array in network.reference(inputs).items():
+            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
 
 
 def assert_matches_reference(

@@ -41,26 +41,21 @@ def network(tmp_path: Path) -> Path:
     return graph.save(tmp_path / "net.onnx", graph.node("Softmax", graph.node("Gemm", pooled, graph.normal(8, 4))))
 
 
-def test_a_network_runs_on_a_third_backend(board: str, network: Path, command: Command, tmp_path: Path) -> None:
+def test_a_network_runs_on_a_third_backend_and_what_it_has_no_template_for_on_the_cpu(
+    board: str, network: Path, command: Command, tmp_path: Path
+) -> None:
     package = tmp_path / "built" / "net.tar.gz"
     out = output_of(command, "build", network, "--board", board, "-o", package.parent, "--explain", "--json")
     functions = json.loads(out)[0]["functions"]
     assert sum(each["template"] == "toy" for each in functions) == 3
+    [softmax] = [each for each in functions if "softmax" in each["function"]]
+    assert softmax["template"] == "general"
+    assert "no schedule" in softmax["cpu"]
     session, known = Session.open(package), read_onnx(network)
     assert session.device_name is None
     data = {"data": np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)}
     [found], [wanted] = session.run(data).values(), known.reference(data).values()
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
-
-
-def test_functions_without_a_template_run_on_the_cpu(
-    board: str, network: Path, command: Command, tmp_path: Path
-) -> None:
-    _, out, _ = command("build", network, "--board", board, "-o", tmp_path / "built", "--explain", "--json")
-    functions = {each["function"]: each for each in json.loads(out)[0]["functions"]}
-    [softmax] = [each for name, each in functions.items() if "softmax" in name]
-    assert softmax["template"] == "general"
-    assert "no schedule" in softmax["cpu"]
 
 
 def test_candidates_of_a_third_backend_are_built_and_read_again(board: str, network: Path, tmp_path: Path) -> None:
@@ -73,19 +68,18 @@ def test_candidates_of_a_third_backend_are_built_and_read_again(board: str, netw
             assert [entry.error for entry in batch.entries] == [None, None]
 
 
-def test_a_kind_of_device_that_nobody_knows_is_said_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"devices.0: backend: npu is none of: opencl"):
-        load_board(write_profile(tmp_path, "local", devices=[{"backend": "npu"}]))
-
-
-def test_a_fault_of_a_device_names_its_field(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"devices.0: vector: must be 1, 2, 4, 8 or 16"):
-        load_board(write_profile(tmp_path, "local", devices=[{"backend": "opencl", "vector": 3}]))
-
-
-def test_the_old_form_of_a_profile_is_said_in_the_new_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"is written `devices: \[\{backend: opencl, name: NAME"):
-        load_board(write_profile(tmp_path, "local", opencl={"device": "Intel"}))
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"devices": [{"backend": "npu"}]}, "devices.0: backend: npu is none of: opencl"),
+        ({"devices": [{"backend": "opencl", "vector": 3}]}, "devices.0: vector: must be 1, 2, 4, 8 or 16"),
+        ({"opencl": {"device": "Intel"}}, r"is written `devices: \[\{backend: opencl, name: NAME"),
+    ],
+    ids=["an unknown kind", "a wrong field", "the old form"],
+)
+def test_a_wrong_device_in_a_profile_is_refused(tmp_path: Path, fields: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        load_board(write_profile(tmp_path, "local", **fields))
 
 
 def test_what_no_device_has_cannot_be_overridden(board: str) -> None:

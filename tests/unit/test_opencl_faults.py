@@ -37,13 +37,16 @@ except EdgedeployError as error:
     print(type(error).__name__, error.exit_code, error.cause)
 """
 
-# Runs kernels until one fails, then asks for more of the lost device.
-UNTIL_LOST = """
-import time
+ONE = "__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }"
+WITH_A_KERNEL = f"""
 from support.opencl_devices import buffer, load_kernels
 from edgedeploy.errors import OpenCLError
-kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
+kernels = load_kernels({ONE!r}, one=["handle"])
 output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
+"""
+
+# Runs kernels until one fails, then asks for more of the lost device.
+UNTIL_LOST = """
 for attempt in range(10):
     try:
         kernels["one"](buffer(output), 1, 64)
@@ -58,11 +61,7 @@ del output
 
 # Sums up the times of more kernels than are kept, so that their device is waited for in between.
 SUMMED = """
-from support.opencl_devices import buffer, load_kernels
-from edgedeploy.errors import OpenCLError
 from edgedeploy.runtime.opencl import kernel_seconds
-kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
-output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
 def work():
     for _ in range(5000):
         kernels["one"](buffer(output), 1, 64)
@@ -97,9 +96,8 @@ def test_without_opencl_on_the_machine_that_is_said_and_the_rest_of_tvm_works(pr
 
 
 def test_a_device_that_is_not_there_is_said_with_those_that_are(opencl: Any) -> None:
-    with pytest.raises(
-        NoOpenCLError, match=f"'Mali' in its name: there is {ONE_THREAD}.*{re.escape(ALL_THREADS)}"
-    ) as caught:
+    said = f"'Mali' in its name: there is {ONE_THREAD}.*{re.escape(ALL_THREADS)}"
+    with pytest.raises(NoOpenCLError, match=said) as caught:
         device_named("Mali")
     assert caught.value.hints
 
@@ -127,7 +125,7 @@ def test_a_kernel_that_the_program_lacks_is_named(opencl: Any) -> None:
 
 
 def test_a_work_group_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
-    kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
+    kernels = load_kernels(ONE, one=["handle"])
     most = opencl.max_threads_per_block
     output = tvm.runtime.tensor(np.zeros(2 * most, "float32"), device=opencl)
     with pytest.raises(WorkGroupError, match=rf"kernel one .* {2 * most} work-items, .* gives it {most}"):
@@ -156,9 +154,8 @@ def test_local_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any
 
 
 def test_a_piece_of_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
-    with pytest.raises(
-        DeviceMemoryError, match=rf"4398046511104 bytes are more than {ONE_THREAD}.* gives in one piece, \d+"
-    ):
+    said = rf"4398046511104 bytes are more than {ONE_THREAD}.* gives in one piece, \d+"
+    with pytest.raises(DeviceMemoryError, match=said):
         tvm.runtime.empty((1 << 40,), "float32", device=opencl)
 
 
@@ -197,7 +194,7 @@ print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0))
 @pytest.mark.slow
 def test_a_lost_device_is_said_then_and_later(program: Program, faulty: dict[str, str], fault: str, says: str) -> None:
     begin = time.monotonic()
-    done = program(UNTIL_LOST, FAULT=fault, FAULT_AFTER="3", EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
+    done = program(WITH_A_KERNEL + UNTIL_LOST, FAULT=fault, FAULT_AFTER="3", EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
     assert time.monotonic() - begin < generous(30)
     first, second, lost, *after = done.stdout.splitlines()
     assert (first, second) == ("ran", "ran"), done
@@ -210,7 +207,7 @@ def test_a_lost_device_is_said_then_and_later(program: Program, faulty: dict[str
 
 @pytest.mark.slow
 def test_a_device_that_is_lost_while_its_kernels_are_timed_is_said(program: Program, faulty: dict[str, str]) -> None:
-    done = program(SUMMED, FAULT="failed", FAULT_AFTER="4096", **faulty)
+    done = program(WITH_A_KERNEL + SUMMED, FAULT="failed", FAULT_AFTER="4096", **faulty)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"OpenCLDeviceLostError 21 the device {ONE_THREAD}"), done
 

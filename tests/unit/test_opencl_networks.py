@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
+from support.agents import packaged
+from support.agreement import assert_always_agrees
 from support.commands import output_of
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.opencl_devices import ONE_THREAD
 
-from edgedeploy.building import Built, build
+from edgedeploy.building import Built
 from edgedeploy.compile.backends.opencl.strategy import group_parts, group_size
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import KernelBuildError, NoOpenCLError
@@ -20,8 +22,6 @@ from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
-from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles
 
@@ -40,7 +40,7 @@ def save(path: Path) -> Path:
 
 @pytest.fixture
 def built(opencl: Any, tmp_path: Path) -> Built:
-    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
+    return packaged(save(tmp_path / "net.onnx"), BOARD)
 
 
 def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Built) -> None:
@@ -49,6 +49,12 @@ def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Bu
     assert built.manifest.target["kind"] == "opencl"
     on_device = built.compiled.functions.keys() - built.compiled.on_cpu.keys()
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
+
+
+def assert_all_on_device(network: Path) -> None:
+    built = packaged(network, BOARD)
+    assert built.compiled.on_cpu == {}
+    assert built.error <= 1
 
 
 @pytest.mark.quick("Acosh", "Erf", "Tan")
@@ -60,37 +66,24 @@ def test_elementary_functions_are_those_of_the_device(opencl: Any, tmp_path: Pat
     value = graph.node("Tanh", graph.input("data", [1, 16, 64, 64]))  # where each of them is steep nowhere
     value = graph.node("Mul", value, graph.weight(np.float32(0.9)))
     value = graph.node("Add", value, graph.weight(np.float32(2))) if name == "Acosh" else value
-    path = graph.save(tmp_path / "net.onnx", graph.node(name, value))
-    built = build(find_source(str(path)), resolve(BOARD), tmp_path / "net.tar.gz")
-    assert built.compiled.on_cpu == {}
-    assert built.error <= 1
+    assert_all_on_device(graph.save(tmp_path / "net.onnx", graph.node(name, value)))
 
 
 @pytest.mark.parametrize("network", ["of elements", "of a channel", "reduced"])
 def test_conditions_are_one_and_zero_and_choose_whole_vectors(opencl: Any, tmp_path: Path, network: str) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 64, 64])
+    graph, data = begun(1, 16, 64, 64)
     if network == "of a channel":  # the same for all values of a vector
         chosen = graph.node("Greater", graph.input("channel", [1, 16, 1, 1]), graph.weight(np.float32(0)))
         value = graph.node("Where", chosen, data, graph.node("Neg", data))
     else:
-        inside = graph.node(
-            "And", *(graph.node(each, data, graph.weight(np.float32(0.5))) for each in ("Greater", "Less"))
-        )
-        value = graph.node("Cast", graph.node("Not", inside), to=1)
+        compared = (graph.node(each, data, graph.weight(np.float32(0.5))) for each in ("Greater", "Less"))
+        value = graph.node("Cast", graph.node("Not", graph.node("And", *compared)), to=1)
     value = graph.node("ReduceMean", value, axes=[2], keepdims=0) if network == "reduced" else value
-    built = build(find_source(str(graph.save(tmp_path / "net.onnx", value))), resolve(BOARD), tmp_path / "net.tar.gz")
-    assert built.compiled.on_cpu == {}
-    assert built.error <= 1
+    assert_all_on_device(graph.save(tmp_path / "net.onnx", value))
 
 
 def test_what_one_inference_leaves_on_the_device_does_not_change_the_next(built: Built, tmp_path: Path) -> None:
-    session, network = Session.open(built.path), read_onnx(tmp_path / "net.onnx")
-    for seed in range(3):
-        data = np.random.default_rng(seed).standard_normal((1, 3, 16, 16)).astype("float32")
-        found, wanted = session.run({"data": data}), network.reference({"data": data})
-        for name, array in wanted.items():
-            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
+    assert_always_agrees(built, read_onnx(tmp_path / "net.onnx"))
 
 
 def test_times_are_measured_on_the_device(built: Built) -> None:
@@ -166,7 +159,6 @@ def convolutions(graph: Graph) -> list[str]:
 def others(graph: Graph) -> list[str]:
     image, row = graph.input("image", [1, 6, 10, 9]), graph.input("row", [3, 20])
     other = graph.node("Sigmoid", image)
-    sizes = graph.weight(np.array([1, 1, 2, 2], np.float32))
     return [
         graph.node("MaxPool", image, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
         graph.node("AveragePool", image, kernel_shape=[2, 2], strides=[2, 2]),
@@ -174,7 +166,7 @@ def others(graph: Graph) -> list[str]:
         graph.node("Softmax", row, axis=1),
         graph.node("Concat", image, other, axis=1),
         graph.node("Transpose", image, perm=[0, 3, 1, 2]),
-        graph.node("Resize", image, "", sizes, mode="nearest"),
+        graph.doubled(image),
         graph.node("MatMul", row, graph.normal(20, 12)),
         graph.node("MatMul", row, graph.node("Transpose", row, perm=[1, 0])),
         graph.node("Flatten", graph.node("Add", image, other)),
@@ -195,7 +187,7 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
     path = graph.save(tmp_path / "net.onnx", *layers(graph))
     board = tmp_path / "device.yaml"
     board.write_text(PROFILE.replace("kind: generic", f"kind: generic, little_work: 0, {sizes}"))
-    built = build(find_source(str(path)), resolve(str(board)), tmp_path / "net.tar.gz")
+    built = packaged(path, str(board))
     assert built.error <= 1
     assert {template.split()[0] for template in built.compiled.templates.values()} == {"gpu"}
 

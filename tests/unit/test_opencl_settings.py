@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import executable, output_of, refusal
+from support.commands import executable, need, output_of, printed, refusal
 from support.opencl_devices import ALL_THREADS
 from support.patience import generous
 from support.profiles import write_profile
@@ -44,13 +42,17 @@ def graphics(**fields: Any) -> Device:
     return device(**{**GRAPHICS, **fields})
 
 
-def test_a_cpu_takes_whole_vectors_its_registers_and_small_groups() -> None:
-    settings = settings_of(device(), registers=32)
-    assert settings == {"vector": 16, "sums": 28, "work_group": 64, "tile_group": 1, "units": 4, "items": 4}
-
-
-def test_a_graphics_processor_states_its_units_and_keeps_the_vectors_that_it_reads_at_once() -> None:
-    assert settings_of(graphics(), registers=16) == {"work_group": 64, "units": 24}
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        (device(), {"vector": 16, "sums": 28, "work_group": 64, "tile_group": 1, "units": 4, "items": 4}),
+        (graphics(), {"work_group": 64, "units": 24}),
+        (graphics(compute_units=0, work_group=0), {}),
+    ],
+    ids=["a CPU", "a graphics processor, which keeps the vectors that it reads at once", "a driver that tells nothing"],
+)
+def test_settings_follow_from_what_a_device_says(asked: Device, settings: dict[str, int]) -> None:
+    assert settings_of(asked, registers=32) == settings
 
 
 @pytest.mark.parametrize(("most", "taken"), [(1, 1), (48, 32), (64, 64), (1000, 64)])
@@ -69,10 +71,6 @@ def test_odd_answers_of_a_driver_give_a_section_that_a_profile_could_have(odd: i
     for kind in ("CPU", "GPU", "accelerator"):
         asked = device(kind=kind, compute_units=odd, float_width=odd, work_group=odd)
         OpenCL.model_validate({"name": "", **settings_of(asked, registers)})
-
-
-def test_what_a_driver_does_not_tell_is_left_open() -> None:
-    assert settings_of(graphics(compute_units=0, work_group=0), registers=16) == {}
 
 
 def test_the_device_is_the_one_that_the_runtime_takes() -> None:
@@ -111,11 +109,8 @@ def section(board: str, **overrides: object) -> OpenCL:
 def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What `clinfo` says of PoCL's one device, by OpenCL's names."""
     monkeypatch.setenv("POCL_DEVICES", "pthread")
-    if shutil.which("clinfo") is None:
-        pytest.skip("clinfo is not installed: apt install clinfo")
-    listed = subprocess.run(
-        ["clinfo", "--raw"], capture_output=True, text=True, timeout=generous(60), check=True
-    ).stdout
+    need("clinfo", "clinfo")
+    listed = printed("clinfo", "--raw", timeout=generous(60))
     devices_here.cache_clear()
     yield {fields[1]: fields[2].strip() for line in listed.splitlines() if len(fields := line.split(None, 2)) == 3}
     devices_here.cache_clear()
@@ -164,7 +159,7 @@ def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
 # Profiles of boards elsewhere, whose devices they told when they were probed.
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _nothing_was_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
@@ -174,12 +169,10 @@ def remember(host: str, hour: int, *found: Device) -> None:
     store(Probed(board="nuc-opencl", host=host, time=time, facts=Facts(opencl=list(found))))
 
 
-@pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_board_that_was_not_probed_has_the_defaults() -> None:
     assert section("nuc-opencl") == OpenCL(name="Intel", kind="intel")
 
 
-@pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_probed_board_is_what_its_device_said() -> None:
     remember("user@a", 1, device(), graphics())
     assert section("nuc-opencl").units == 24
@@ -188,7 +181,6 @@ def test_a_probed_board_is_what_its_device_said() -> None:
     assert section("nuc-opencl", name="pthread").vector == 16
 
 
-@pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_virtual_boards_device_is_not_the_boards() -> None:
     remember("virtual:nuc-opencl", 1, graphics(compute_units=96))
     assert section("nuc-opencl").units == OpenCL(name="").units
@@ -243,11 +235,8 @@ def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command)
 def test_a_package_for_another_board_is_measured_here_on_request(opencl: Any, command: Command, tmp_path: Path) -> None:
     elsewhere = write_profile(tmp_path, BOARD, ssh={"host": "board.invalid", "user": "nobody"})
     out = output_of(command, "bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
-    rows = json.loads(out)["rows"]
-    assert [(row["engine"], row["device"]) for row in rows] == [
-        ("edgedeploy", opencl.device_name),
-        ("onnxruntime", "CPU"),
-    ]
+    devices = {row["engine"]: row["device"] for row in json.loads(out)["rows"]}
+    assert devices == {"edgedeploy": opencl.device_name, "onnxruntime": "CPU"}
 
 
 def test_this_machine_is_not_reached_over_ssh_by_that_name(command: Command) -> None:

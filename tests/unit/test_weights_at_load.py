@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.agents import packaged
 from support.emulated import emulated_outputs
 from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
@@ -46,7 +47,7 @@ def image(height: int = 24) -> np.ndarray:
 
 
 def test_a_package_holds_each_kernel_once_as_it_was(tmp_path: Path) -> None:
-    built = build(find_source(str(layers(tmp_path / "net.onnx"))), resolve("local"), tmp_path / "net.tar.gz")
+    built = packaged(layers(tmp_path / "net.onnx"))
     _, contents = read_package(built.path)
     [weights] = built.manifest.transformed
     assert (weights.shape, weights.dtype) == ([3, 3, 64, 64], "float32")
@@ -57,7 +58,7 @@ def test_a_package_holds_each_kernel_once_as_it_was(tmp_path: Path) -> None:
 
 def test_outputs_are_those_of_weights_transformed_when_it_was_built(tmp_path: Path) -> None:
     path = layers(tmp_path / "net.onnx")
-    package = build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz").path
+    package = packaged(path).path
     compiled = compile_network(read_onnx(path), LOCAL)
     assert any(each["template"] == "winograd convolution" for each in functions(compiled))
     [wanted] = outputs_of(compiled, {"data": image()})
