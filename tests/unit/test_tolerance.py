@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
+from support.agents import packaged
 from support.commands import output_of
-from support.networks import Graph
+from support.networks import Graph, begun
 from tvm import relax
 
-from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.tensors import TensorSpec
@@ -34,8 +34,7 @@ from edgedeploy.selftest.tolerance import (
     usual_tolerance,
 )
 from edgedeploy.target.board import load_board
-from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import Source, find_source
+from edgedeploy.zoo.source import Source
 
 pytestmark = pytest.mark.compiles
 
@@ -47,8 +46,7 @@ def cancelling(path: Path, part: float = 4e-3, scale: float = 1.0) -> Path:
 
     A second output is a convolution alone; its values are multiplied by `scale`.
     """
-    graph = Graph()
-    data = graph.input("data", [1, 64, 12, 12])
+    graph, data = begun(1, 64, 12, 12)
     weights = graph.random.standard_normal((32, 64, 3, 3)).astype(np.float32)
     changed = weights + part * graph.random.standard_normal(weights.shape).astype(np.float32)
     first, second = (graph.node("Conv", data, graph.weight(each), pads=[1] * 4) for each in (weights, changed))
@@ -59,10 +57,6 @@ def cancelling(path: Path, part: float = 4e-3, scale: float = 1.0) -> Path:
 
 
 PROB = TensorSpec(name="prob", shape=[1, 4], dtype="float32")
-
-
-def built(path: Path) -> Built:
-    return build(find_source(str(path)), resolve("local"), path.with_suffix(".tar.gz"))
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
@@ -85,7 +79,7 @@ def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(comm
 def test_with_the_usual_tolerance_alone_it_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.selftest.tolerance.MOST", 1.0)
     with pytest.raises(NumericalError, match=r"allowed \(0.0001 of its largest value, of which rounding alone changes"):
-        built(cancelling(tmp_path / "net.onnx", part=1e-3))
+        packaged(cancelling(tmp_path / "net.onnx", part=1e-3))
 
 
 def layers(path: Path, change: float, dtype: Any = np.float32) -> Path:
@@ -113,10 +107,10 @@ def test_a_layer_that_is_wrong_by_three_times_its_type_s_tolerance_is_refused(
     sound, disturbed = (read_onnx(layers(tmp_path / f"{part}.onnx", part, dtype)) for part in (0.0, change))
     monkeypatch.setattr(Source, "read", lambda self: dataclasses.replace(sound, module=disturbed.module))
     if not change:
-        assert built(tmp_path / "0.0.onnx").manifest.selftest.relative == float(usual)
+        assert packaged(tmp_path / "0.0.onnx").manifest.selftest.relative == float(usual)
         return
     with pytest.raises(NumericalError, match=rf"differs by [23][.\d]* times what is allowed \({re.escape(usual)}"):
-        built(tmp_path / "0.0.onnx")
+        packaged(tmp_path / "0.0.onnx")
 
 
 def test_an_output_of_nothing_but_rounding_is_not_let_through(tmp_path: Path) -> None:
@@ -124,7 +118,7 @@ def test_an_output_of_nothing_but_rounding_is_not_let_through(tmp_path: Path) ->
     case = recorded(network := read_onnx(path))["random"]
     assert tolerance_of(network, LOCAL, case, network.outputs[0].name)[0] == 10 * TOLERANCE[0]
     with pytest.raises(NumericalError, match="rounding alone changes"):
-        built(path)
+        packaged(path)
 
 
 def inference(spread: float, largest: float = 1.0) -> Recorded:
@@ -216,7 +210,7 @@ def test_a_sensitive_network_gets_no_tiles_of_four(tmp_path: Path) -> None:
     """Both halves: what its reference's kernels differ by keeps Winograd's larger tiles out of the network."""
 
     def sizes(path: Path) -> set[str]:
-        functions = built(path).compiled.functions.values()
+        functions = packaged(path).compiled.functions.values()
         return {entry.tile[:6] for entry in functions if entry.template == "winograd convolution"}
 
     assert sizes(wide(tmp_path / "steady.onnx", subtract=False)) == {"F(4x4)"}
@@ -225,8 +219,8 @@ def test_a_sensitive_network_gets_no_tiles_of_four(tmp_path: Path) -> None:
 
 def wide(path: Path, subtract: bool) -> Path:
     """Convolutions that tiles of four are the fastest for; a difference of two of them, or their sum."""
-    graph = Graph()
-    data = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 56, 56]), 3, 64, 1))
+    graph, data = begun(1, 3, 56, 56)
+    data = graph.node("Relu", graph.conv(data, 3, 64, 1))
     weights = graph.random.standard_normal((64, 64, 3, 3)).astype(np.float32)
     other = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
     pair = [graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, other)]
