@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tvm
 
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp
+from edgedeploy.compile.pipeline import compile_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
+from edgedeploy.target.board import Board
+from support.agreement import assert_agrees
 from support.networks import Graph
 
 
@@ -43,3 +48,17 @@ def is_of_layer(workload: tvm.IRModule, layer: AnyAnchorOp) -> bool:
     """Whether a workload is a layer's: both have the same tensors."""
     shapes = [tuple(map(int, parameter.ty.shape)) for parameter in workload["main"].params]
     return shapes[:2] == [layer.data, layer.weights]
+
+
+def last_layer(network: Network, board: Board) -> AnyAnchorOp:
+    return list(optimise(network, board).groups.values())[-1].layer
+
+
+def assert_takes(
+    network: Network, board: Board, chosen: Configuration, tolerance: float = 1e-4, device: Any = None
+) -> None:
+    """A network with its last layer in a configuration gives the reference's outputs."""
+    layer = last_layer(network, board)
+    compiled = compile_network(network, board, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
+    assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
+    assert_agrees(compiled, network, tolerance, device)

@@ -15,6 +15,7 @@ from edgedeploy.compile.integers.quantisation import Steps, rounded
 from edgedeploy.compile.ir.expressions import Emitter
 from edgedeploy.compile.ir.types import is_floating
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, FirstConvolution, Product
+from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
 from edgedeploy.compile.schedules import Scheduled
@@ -55,6 +56,14 @@ class Case:
         assert np.abs(sums).max() < 2**31
         real = np.rint(sums.astype(np.int32).astype(np.float32) * tail.scale) + np.float32(tail.zero_point)
         return np.clip(real, tail.low, tail.high).astype(tail.dtype)
+
+
+def window(
+    kernel: int, zero_point: float = 0, *, stride: int = 1, dilation: int = 1, padding: int | None = None
+) -> Window:
+    """A square one, with as much padding as keeps the size of feature maps at a stride of one."""
+    around = kernel // 2 * dilation if padding is None else padding
+    return Window((kernel, kernel), (stride, stride), (dilation, dilation), (around,) * 4, float(zero_point))
 
 
 def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray, dtype: type = np.int64) -> np.ndarray:

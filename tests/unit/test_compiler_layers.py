@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from onnx import helper
 from support.agreement import agreeing, network_of
-from support.layer_runs import computed_and_exact, relative_error
-from support.networks import Graph, begun
+from support.layer_runs import computed_and_exact, relative_error, window
+from support.networks import Graph, Quantised, begun, three_convolutions
 from support.profiles import x86
-from support.running import outputs_of
+from support.running import computed
 
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
     ConvolutionShape,
     choose_order,
@@ -36,10 +37,11 @@ from edgedeploy.compile.layers import (
     DepthwiseConvolution,
     FirstConvolution,
 )
-from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.compile.rounding import ROUNDING
+from edgedeploy.compile.strategy import Strategy, within
 from edgedeploy.compile.tiles import Tile
+from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
@@ -56,22 +58,20 @@ POOLS: list[dict[str, Any]] = [
 ]
 
 
-def feature_map(graph: Graph) -> str:
-    data = graph.input("data", [1, 3, 12, 10])
-    return graph.node("Relu", graph.node("Conv", data, graph.normal(CHANNELS, 3, 3, 3), pads=[1] * 4))
+def feature_map() -> tuple[Graph, str]:
+    graph, data = begun(1, 3, 12, 10)
+    return graph, graph.node("Relu", graph.node("Conv", data, graph.normal(CHANNELS, 3, 3, 3), pads=[1] * 4))
 
 
 def test_windows_with_and_without_padding() -> None:
-    graph = Graph()
-    value = feature_map(graph)
+    graph, value = feature_map()
     compiled = agreeing(graph, *(graph.node("AveragePool", value, **attributes) for attributes in POOLS))
     assert sum(template == "depthwise convolution" for template in compiled.templates.values()) == len(POOLS)
     assert not any("pool" in name for name in compiled.templates)
 
 
 def test_a_pool_minus_its_input_times_a_scale_is_one_function() -> None:
-    graph = Graph()
-    value = feature_map(graph)
+    graph, value = feature_map()
     pool = graph.node("AveragePool", value, kernel_shape=[3, 3], pads=[1] * 4)
     scaled = graph.node("Mul", graph.node("Sub", pool, value), graph.normal(CHANNELS, 1, 1))
     compiled = agreeing(graph, graph.node("Conv", graph.node("Add", value, scaled), graph.normal(4, CHANNELS, 1, 1)))
@@ -81,30 +81,26 @@ def test_a_pool_minus_its_input_times_a_scale_is_one_function() -> None:
 
 
 def test_means_of_whole_feature_maps_are_none() -> None:
-    graph = Graph()
-    whole = graph.node("AveragePool", feature_map(graph), kernel_shape=[12, 10])
+    graph, value = feature_map()
+    whole = graph.node("AveragePool", value, kernel_shape=[12, 10])
     assert "depthwise convolution" not in agreeing(graph, graph.node("Sigmoid", whole)).templates.values()
 
 
 # Norms of groups of channels leave feature maps in the layout that layers read.
 
 
-def between_layers(graph: Graph, groups: int) -> str:
-    """A convolution, a group norm as PyTorch's exporter writes it and a convolution."""
-    data = graph.input(f"data_{groups}", [2, 3, 9, 7])
+@pytest.mark.parametrize("groups", [1, 4, CHANNELS])
+def test_group_norm_as_exporters_write_it(groups: int) -> None:
+    """As PyTorch's does, between two convolutions."""
+    graph, data = begun(2, 3, 9, 7)
     value = graph.node("Conv", data, graph.normal(CHANNELS, 3, 3, 3), pads=[1] * 4)
-    flat = graph.node("Reshape", value, graph.weight(np.array([0, groups, -1])))
+    flat = graph.reshape(value, 0, groups, -1)
     flat = graph.node("InstanceNormalization", flat, graph.normal(groups), graph.normal(groups), epsilon=1e-3)
     norm = graph.node("Reshape", flat, graph.node("Shape", value))
     scaled = graph.node("Mul", norm, graph.normal(CHANNELS, 1, 1))
     norm = graph.node("Add", scaled, graph.normal(CHANNELS, 1, 1))
-    return graph.node("Conv", norm, graph.normal(CHANNELS, CHANNELS, 1, 1))
-
-
-@pytest.mark.parametrize("groups", [1, 4, CHANNELS])
-def test_group_norm_as_exporters_write_it(groups: int) -> None:
-    graph = Graph()
-    compiled = agreeing(graph, graph.node("ReduceMax", between_layers(graph, groups), axes=[2, 3]))
+    layer = graph.node("Conv", norm, graph.normal(CHANNELS, CHANNELS, 1, 1))
+    compiled = agreeing(graph, graph.node("ReduceMax", layer, axes=[2, 3]))
     convolutions = [name for name, template in compiled.templates.items() if template == "convolution"]
     assert sum("nchw" in name for name in convolutions) == 1  # the network's first layer
     assert not any(name.startswith("fused_transpose") for name in compiled.templates)
@@ -113,25 +109,23 @@ def test_group_norm_as_exporters_write_it(groups: int) -> None:
 def test_values_that_are_flattened_for_good_stay() -> None:
     graph = Graph()
     value = graph.node("Conv", graph.input("data", [1, 3, 9, 7]), graph.normal(CHANNELS, 3, 3, 3))
-    flat = graph.node("Reshape", value, graph.weight(np.array([1, 4, -1])))
+    flat = graph.reshape(value, 1, 4, -1)
     agreeing(graph, graph.node("Sub", flat, graph.node("ReduceMean", flat, axes=[2])))
 
 
 def test_feature_maps_that_have_one_shape_only_when_they_are_flattened() -> None:
     graph = Graph()
     wide = graph.node("Conv", graph.input("data", [1, 3, 4, 6]), graph.normal(8, 3, 1, 1))
-    high = graph.node("Reshape", graph.node("Relu", wide), graph.weight(np.array([1, 8, 8, 3])))
-    flat = [graph.node("Reshape", value, graph.weight(np.array([1, 4, -1]))) for value in (wide, high)]
-    total = graph.node("Reshape", graph.node("Add", *flat), graph.weight(np.array([1, 8, 4, 6])))
+    high = graph.reshape(graph.node("Relu", wide), 1, 8, 8, 3)
+    total = graph.reshape(graph.node("Add", *(graph.reshape(value, 1, 4, -1) for value in (wide, high))), 1, 8, 4, 6)
     agreeing(graph, graph.node("Conv", total, graph.normal(4, 8, 1, 1)))
 
 
 def test_a_constant_for_each_image_of_a_batch_is_none_for_each_group() -> None:
     graph = Graph()
     value = graph.node("Conv", graph.input("data", [4, 3, 4, 6]), graph.normal(8, 3, 1, 1))
-    flat = graph.node("Reshape", value, graph.weight(np.array([4, 4, -1])))
-    flat = graph.node("Mul", flat, graph.normal(4, 1, 1))
-    whole = graph.node("Reshape", flat, graph.weight(np.array([4, 8, 4, 6])))
+    flat = graph.node("Mul", graph.reshape(value, 4, 4, -1), graph.normal(4, 1, 1))
+    whole = graph.reshape(flat, 4, 8, 4, 6)
     agreeing(graph, graph.node("Conv", whole, graph.normal(4, 8, 1, 1)))
 
 
@@ -158,11 +152,9 @@ def test_constant_stacks_are_packed_at_build_time(columns: int) -> None:
 SHAPES = [(1, 3, 12, 14), (1, 3, 12, 16), (1, 3, 5, 7)]
 
 
-def quantiser(shape: tuple[int, ...]) -> Graph:
-    graph = Graph()
-    steps = [graph.weight(np.float32(0.02)), graph.weight(np.uint8(120))]
-    graph.node("QuantizeLinear", graph.input("x", list(shape)), *steps)
-    return graph
+def quantiser(shape: tuple[int, ...]) -> Network:
+    graph = Quantised()
+    return network_of(graph, graph.quantised(graph.input("x", [*shape]), 0.02, np.uint8(120)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -170,18 +162,15 @@ def quantiser(shape: tuple[int, ...]) -> Graph:
 def test_no_value_is_gathered(name: str, shape: tuple[int, ...]) -> None:
     cpus = {"haswell": x86("haswell", 256), "cascadelake": x86("cascadelake", 512)}
     board = (cpus.get(name) or load_board(name)).model_copy(update={"devices": []})
-    graph = quantiser(shape)
-    code = compile_network(network_of(graph, graph.nodes[-1].output[0]), board).code.inspect("ll")
+    code = compile_network(quantiser(shape), board).code.inspect("ll")
     assert "insertelement" not in code
     assert "gather" not in code
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_values_are_computed(shape: tuple[int, ...]) -> None:
-    graph = quantiser(shape)
-    network = network_of(graph, graph.nodes[-1].output[0])
     values = np.random.default_rng(0).uniform(-3, 3, shape).astype(np.float32)
-    [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
+    [found] = computed(quantiser(shape), {"x": values})
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, np.clip(np.rint(values / np.float32(0.02)) + 120, 0, 255))
 
@@ -195,7 +184,7 @@ def test_conditions_are_combined_whatever_the_vectors(shape: tuple[int, ...]) ->
     either = graph.node("Or", graph.node("And", large, small), graph.node("Not", small))
     network = network_of(graph, graph.node("Cast", graph.node("Xor", either, small), to=1))
     values = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
-    [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
+    [found] = computed(network, {"x": values})
     np.testing.assert_array_equal(found, 1)
 
 
@@ -206,10 +195,14 @@ Function = Callable[[np.ndarray], np.ndarray]
 SIGMOID: Function = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
 
 
-def _computed(operator: str, values: np.ndarray, **attributes: float) -> np.ndarray:
+def of_operator(operator: str, count: int = 64, dtype: Any = np.float32) -> Network:
     graph = Graph()
-    network = network_of(graph, graph.node(operator, graph.input("x", list(values.shape)), **attributes))
-    return outputs_of(compile_network(network, load_board("local")), {"x": values})[0]
+    data = graph.input("x", [count], helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return network_of(graph, graph.node(operator, data))
+
+
+def results_of(operator: str, values: np.ndarray) -> np.ndarray:
+    return computed(of_operator(operator, len(values), values.dtype), {"x": values})[0]
 
 
 @pytest.mark.parametrize("count", [64, 61])
@@ -229,8 +222,8 @@ def test_values_agree_to_a_few_ulps(
 ) -> None:
     values = np.linspace(lowest, highest, count, dtype=np.float32)
     wanted = function(values.astype(np.float64))
-    found = _computed(operator, values)
-    np.testing.assert_allclose(found, wanted, rtol=3e-5 if operator == "Softplus" else 1e-6, atol=1e-7)
+    rtol = 3e-5 if operator == "Softplus" else 1e-6
+    np.testing.assert_allclose(results_of(operator, values), wanted, rtol=rtol, atol=1e-7)
 
 
 @pytest.mark.parametrize("exponent", [2.0, 3.0, -1.0, 0.0, 0.5, 1.7, None])
@@ -243,7 +236,7 @@ def test_powers_agree_with_numpys(exponent: float | None) -> None:
     names = [graph.input("x", [64]), graph.input("y", [64]) if exponent is None else graph.weight(exponents)]
     network = network_of(graph, graph.node("Pow", *names))
     inputs = {"x": bases} if exponent is not None else {"x": bases, "y": exponents}
-    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [found] = computed(network, inputs)
     np.testing.assert_allclose(found, bases.astype(float) ** exponents.astype(float), rtol=3e-6)
 
 
@@ -254,24 +247,19 @@ def test_infinities_zeros_and_nan_give_what_numpy_gives(operator: str, function:
     values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.8, -200.0, 1.0] * 2, dtype=np.float32)
     with np.errstate(all="ignore"):
         wanted = function(values)
-    np.testing.assert_allclose(_computed(operator, values), wanted, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(results_of(operator, values), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "visionfive2", "local"])
 def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
-    graph = Graph()
-    network = network_of(graph, graph.node("Sigmoid", graph.input("x", [64])))
-    assert "expf" not in compile_network(network, load_board(board)).code.inspect("asm")
+    assert "expf" not in compile_network(of_operator("Sigmoid"), load_board(board)).code.inspect("asm")
 
 
 @pytest.mark.parametrize(("operator", "function"), [("Round", np.rint), ("Erf", np.vectorize(math.erf))])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
 def test_round_and_erf_agree_in_every_type(operator: str, function: Function, dtype: str, tolerance: float) -> None:
     values = np.linspace(-3.25, 3.25, 64, dtype=dtype)
-    graph = Graph()
-    data = graph.input("x", [64], helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    network = network_of(graph, graph.node(operator, data))
-    [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
+    found = results_of(operator, values)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, function(values.astype(np.float64)), rtol=tolerance, atol=tolerance)
 
@@ -279,10 +267,7 @@ def test_round_and_erf_agree_in_every_type(operator: str, function: Function, dt
 @pytest.mark.parametrize("operator", ["Round", "Erf"])
 def test_they_are_computed_by_the_longest_vectors(operator: str) -> None:
     """LLVM puts values together again that TVM takes one by one, but by vectors half as long."""
-    board = x86("cascadelake", 512)
-    graph = Graph()
-    network = network_of(graph, graph.node(operator, graph.input("x", [64])))
-    code = compile_network(network, board).code.inspect("ll")
+    code = compile_network(of_operator(operator), x86("cascadelake", 512)).code.inspect("ll")
     assert "<16 x float>" in code
     assert "<8 x float>" not in code
 
@@ -297,21 +282,16 @@ DOUBLE = LayerTypes.uniform("float64")
 INTEGER = LayerTypes("uint8", "int8", "int32", "int32")
 
 
-def window(kernel: int, types: LayerTypes, stride: int = 1) -> Window:
-    value = 0.0 if is_floating(types.data) else 131.0
-    return Window((kernel, kernel), (stride, stride), (1, 1), (kernel // 2,) * 4, value)
-
-
 def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
     common: dict[str, Any] = {"types": types, "constant": True}
     computed: dict[str, Any] = {"types": types, "constant": False}
+    zero = 0 if is_floating(types.data) else 131
+    three, strided, five = window(3, zero), window(3, zero, stride=2), window(5, zero)
     return {
-        "convolution": Convolution(data=(1, 11, 13, 24), weights=(3, 3, 24, 48), window=window(3, types), **common),
-        "by channels": Convolution(data=(1, 7, 7, 64), weights=(3, 3, 64, 256), window=window(3, types), **common),
-        "first": FirstConvolution(data=(1, 3, 20, 27), weights=(3, 3, 3, 32), window=window(3, types, 2), **common),
-        "depthwise": DepthwiseConvolution(
-            data=(1, 9, 14, 48), weights=(5, 5, 1, 48), window=window(5, types), **common
-        ),
+        "convolution": Convolution(data=(1, 11, 13, 24), weights=(3, 3, 24, 48), window=three, **common),
+        "by channels": Convolution(data=(1, 7, 7, 64), weights=(3, 3, 64, 256), window=three, **common),
+        "first": FirstConvolution(data=(1, 3, 20, 27), weights=(3, 3, 3, 32), window=strided, **common),
+        "depthwise": DepthwiseConvolution(data=(1, 9, 14, 48), weights=(5, 5, 1, 48), window=five, **common),
         "dense": Dense(data=(6, 80), weights=(80, 40), **common),
         "a prime number of rows": Dense(data=(197, 64), weights=(64, 50), **common),
         "rows of three dimensions": Dense(data=(2, 7, 9, 33), weights=(33, 21), **common),
@@ -323,9 +303,12 @@ def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
     }
 
 
+strategy_of = backend_of(LOCAL).strategy
+
+
 def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
     """The layer is exact in integers unless floats sum them up, elsewhere as far from it as estimated errors say."""
-    types, rounding = layer.types, backend_of(LOCAL).strategy(layer).rounding(chosen)
+    types, rounding = layer.types, strategy_of(layer).rounding(chosen)
     found, wanted = computed_and_exact(layer, chosen, folder)
     assert (str(found.dtype), found.shape) == (types.result, wanted.shape)
     if is_floating(types.accumulator):
@@ -339,7 +322,7 @@ def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
 @pytest.mark.parametrize("name", layers(FLOAT32))
 def test_a_layer_computes_what_its_types_say(tmp_path: Path, name: str, types: LayerTypes) -> None:
     layer = layers(types)[name]
-    check(layer, backend_of(LOCAL).strategy(layer).default(), tmp_path)
+    check(layer, strategy_of(layer).default(), tmp_path)
 
 
 @pytest.mark.slow
@@ -347,7 +330,7 @@ def test_a_layer_computes_what_its_types_say(tmp_path: Path, name: str, types: L
 @pytest.mark.parametrize("name", layers(FLOAT32))
 def test_it_does_in_all_its_configurations(tmp_path: Path, name: str, types: LayerTypes) -> None:
     layer = layers(types)[name]
-    for index, chosen in enumerate([*backend_of(LOCAL).strategy(layer).candidates()][::37]):
+    for index, chosen in enumerate([*strategy_of(layer).candidates()][::37]):
         (folder := tmp_path / str(index)).mkdir()
         check(layer, chosen, folder)
 
@@ -361,7 +344,7 @@ def test_winograd_s_transforms_are_in_the_type_of_the_sums(tmp_path: Path, size:
 
 def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
     forms = {
-        types.data: {each.form for each in backend_of(LOCAL).strategy(layers(types)["convolution"]).candidates()}
+        types.data: {each.form for each in strategy_of(layers(types)["convolution"]).candidates()}
         for types in (FLOAT32, HALF, DOUBLE, INTEGER)
     }
     direct = {"float16": {"direct"}, "float64": {"direct"}}
@@ -397,8 +380,90 @@ def test_the_bytes_of_weights_say_what_fits_the_caches() -> None:
 
 
 def test_a_narrower_result_is_one_more_rounding() -> None:
-    wide, narrow = (backend_of(LOCAL).strategy(layers(types)["convolution"]) for types in (HALF, HALF_STORED))
-    last = narrow.rounding(narrow.default()) - wide.rounding(wide.default())
-    assert last == pytest.approx(ROUNDING * unit_roundoff("float16") ** 2)
-    integers = backend_of(LOCAL).strategy(layers(INTEGER)["convolution"])
-    assert integers.rounding(integers.default()) == 0
+    wide, narrow, integers = (
+        (strategy := strategy_of(layers(types)["convolution"])).rounding(strategy.default())
+        for types in (HALF, HALF_STORED, INTEGER)
+    )
+    assert narrow - wide == pytest.approx(ROUNDING * unit_roundoff("float16") ** 2)
+    assert integers == 0
+
+
+# Rounding errors: estimated as they are measured, and kept within a limit by forms that round less.
+
+
+def strategy(channels: int) -> Strategy[Convolution]:
+    shape = {"data": (1, 28, 28, channels), "weights": (3, 3, channels, 32)}
+    return strategy_of(Convolution(**shape, types=FLOAT32, constant=True, window=window(3)))
+
+
+def forms(each: Strategy[Convolution]) -> dict[int, Configuration]:
+    """By the size of Winograd's tiles, 0 for a direct convolution."""
+    return {form.size if isinstance(form, Winograd) else 0: form for form in each.alternatives()}
+
+
+@pytest.mark.parametrize("channels", [pytest.param(8, marks=pytest.mark.slow), 64])
+@pytest.mark.parametrize("size", [0, 2, 4])
+def test_the_estimated_error_is_the_measured_one(tmp_path: Path, size: int, channels: int) -> None:
+    each = strategy(channels)
+    chosen = forms(each)[size]
+    measured = relative_error(*computed_and_exact(each.layer, chosen, tmp_path))
+    assert measured == pytest.approx(math.sqrt(each.rounding(chosen)), rel=0.3)
+
+
+def test_tiles_of_four_round_most_and_tiles_of_two_least() -> None:
+    each = strategy(64)
+    errors = {size: each.rounding(form) for size, form in forms(each).items()}
+    assert errors[2] < errors[0] < errors[4]
+
+
+def test_the_layer_with_the_largest_share_gives_way_first() -> None:
+    strategies = {"few": strategy(16), "many": strategy(128)}
+    chosen = {name: forms(each)[4] for name, each in strategies.items()}
+    calls = {"few": 1, "many": 1}
+    assert within(math.inf, strategies, chosen, calls) == chosen
+    some = within(2.9, strategies, chosen, calls)
+    assert some["few"] == chosen["few"]
+    assert some["many"] != chosen["many"]
+    assert some != (most := within(1.5, strategies, chosen, calls))
+    assert all(strategies[name].rounding(form) < strategies[name].rounding(chosen[name]) for name, form in most.items())
+    assert within(2.0, strategies, chosen, {"few": 1000, "many": 1})["few"] != chosen["few"]
+
+
+def test_what_rounds_least_remains_where_no_limit_can_be_kept() -> None:
+    least = {"layer": forms(strategy(64))[2]}
+    assert within(1e-9, {"layer": strategy(64)}, least, {"layer": 1}) == least
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
+    graph = Graph()
+    return network_of(graph, three_convolutions(graph, 28, 64))
+
+
+def sizes(network: Network, limit: float, tuned: Configuration | None = None) -> set[int]:
+    lowered = lower_network(network, LOCAL, tuned=lambda workload: tuned, error_limit=limit)
+    entries = [entry for entry in lowered.functions.values() if isinstance(entry.configuration, Winograd)]
+    assert all(entry.exact is (limit < 2) for entry in entries)
+    assert not any(entry.tuned for entry in entries if entry.exact)
+    return {entry.configuration.size for entry in entries}  # type: ignore[union-attr]
+
+
+def test_a_network_s_limit_makes_its_tiles_smaller(network: Network) -> None:
+    assert sizes(network, math.inf) == {4}
+    assert sizes(network, 10.0) == {4}
+    assert sizes(network, 1.5) == {2}
+
+
+def test_what_was_measured_as_fastest_gives_way_too(network: Network) -> None:
+    assert sizes(network, 1.5, forms(strategy(64))[4]) == {2}
+
+
+@pytest.mark.parametrize("channels", [24, 37])
+def test_the_mean_of_an_even_image_is_as_exact_as_that_of_any_other(channels: int) -> None:
+    graph, data = begun(1, channels, 112, 112)
+    same = graph.weight(np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1))
+    network = network_of(graph, graph.node("GlobalAveragePool", graph.node("Conv", data, same)))
+    even = np.full((1, channels, 112, 112), 1.2345678, np.float32)
+    [found] = computed(network, {"data": even})
+    np.testing.assert_allclose(found, even[..., :1, :1], rtol=1e-6)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from support.agreement import agreeing, assert_agrees
-from support.layer_networks import NETWORKS, convolution, is_of_layer
-from support.networks import Graph
+from support.agreement import agreeing
+from support.layer_networks import NETWORKS, assert_takes, convolution, last_layer
+from support.layer_runs import window
+from support.networks import begun
 from support.opencl_devices import ALL_THREADS
 from support.tuning_records import trial_of
 
@@ -21,10 +22,8 @@ from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.backends.opencl.strategy import WorkGroup, WorkItem
 from edgedeploy.compile.configuration import Configuration, workload_hash, workload_of
 from edgedeploy.compile.ir.types import FLOAT32
-from edgedeploy.compile.layers import LAYER, AnyAnchorOp, Convolution, DepthwiseConvolution
-from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.passes.fusion import FusedFunction
-from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
+from edgedeploy.compile.layers import LAYER, Convolution, DepthwiseConvolution
+from edgedeploy.compile.pipeline import lower_network, optimise
 from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.model.network import Network
 from edgedeploy.records.best import tuned_by
@@ -54,10 +53,6 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return NETWORKS[request.param](tmp_path)
 
 
-def last_group(network: Network, board: Board) -> FusedFunction:
-    return list(optimise(network, board).groups.values())[-1]
-
-
 @pytest.mark.parametrize(
     "board",
     [LOCAL, load_board("rpi4"), load_board("rpi-armhf"), GPU, POCL, load_board("nuc-opencl")],
@@ -81,20 +76,6 @@ def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(network: N
             assert not device or each.group.items <= device.work_group
 
 
-def assert_takes(
-    network: Network,
-    board: Board,
-    layer: AnyAnchorOp,
-    chosen: Configuration,
-    tolerance: float = 1e-4,
-    device: Any = None,
-) -> None:
-    """A network with a layer in a configuration gives the reference's outputs."""
-    compiled = compile_network(network, board, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
-    assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
-    assert_agrees(compiled, network, tolerance, device)
-
-
 def spread(candidates: list[Configuration], count: int) -> list[Configuration]:
     """Some of each form."""
     chosen, some = random.Random(3), []
@@ -115,17 +96,16 @@ def test_every_configuration_gives_the_reference_s_outputs(
 ) -> None:
     if board.device:
         request.getfixturevalue("opencl")
-    layer, device = last_group(network, board).layer, device_named(ALL_THREADS) if board.device else None
-    for chosen in spread(list(backend_of(board).strategy(layer).candidates()), count):
-        assert_takes(network, board, layer, chosen, tolerance, device)
+    device = device_named(ALL_THREADS) if board.device else None
+    for chosen in spread([*backend_of(board).strategy(last_layer(network, board)).candidates()], count):
+        assert_takes(network, board, chosen, tolerance, device)
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("shared", "band"), [(False, 2), (True, 4)])
 def test_winograd_tiles_may_be_multiplied_one_value_after_another(tmp_path: Path, shared: bool, band: int) -> None:
-    network = NETWORKS["3x3"](tmp_path)
     chosen = Winograd(size=4, band=band, product=Tile(1, 4, 16), shared=shared, by_element=True)
-    assert_takes(network, LOCAL, last_group(network, LOCAL).layer, chosen)
+    assert_takes(NETWORKS["3x3"](tmp_path), LOCAL, chosen)
 
 
 def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -> WorkItem:
@@ -162,7 +142,7 @@ def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -
 def test_a_configuration_that_does_not_fit_is_ignored(tmp_path: Path, board: Board, impossible: Configuration) -> None:
     """Records may be of another profile, of another version, of what a device or a CPU was measured with."""
     network = NETWORKS["3x3"](tmp_path)
-    assert not backend_of(board).strategy(last_group(network, board).layer).fits(impossible)
+    assert not backend_of(board).strategy(last_layer(network, board)).fits(impossible)
     lowered = lower_network(network, board, tuned=lambda workload: impossible)
     assert not any(entry.tuned for entry in lowered.functions.values())
 
@@ -250,9 +230,8 @@ MOBILENET = [(112, 32, 1), (112, 64, 2), (56, 128, 1), (56, 128, 2), (28, 256, 1
 
 
 def layer_of(size: int, channels: int, stride: int = 1, kernel: int = 3) -> DepthwiseConvolution:
-    window = Window((kernel, kernel), (stride, stride), (1, 1), (kernel // 2,) * 4)
     shapes = {"data": (1, size, size, channels), "weights": (kernel, kernel, 1, channels)}
-    return DepthwiseConvolution(**shapes, types=FLOAT32, constant=True, window=window)
+    return DepthwiseConvolution(**shapes, types=FLOAT32, constant=True, window=window(kernel, stride=stride))
 
 
 def block_of(layer: DepthwiseConvolution, board: Board) -> Block:
@@ -276,11 +255,9 @@ def test_a_task_reads_whole_lines(board: str, size: int, channels: int, stride: 
     assert block.tasks >= load_board(board).cores
 
 
-def test_planes_are_read_row_by_row_where_prefetchers_would_lose_narrower_blocks() -> None:
+def test_only_a_plane_whose_rows_exceed_the_first_cache_is_cut_into_columns() -> None:
+    """Prefetchers would lose narrower blocks."""
     assert block_of(layer_of(56, 128), load_board("rpi4")).form.tasks_across == 1
-
-
-def test_a_plane_whose_rows_exceed_the_first_cache_is_cut_into_columns() -> None:
     assert block_of(layer_of(1024, 16), load_board("rpi4")).form.tasks_across > 1
 
 
@@ -290,10 +267,9 @@ def test_blocks_of_columns_give_the_reference_s_outputs(tmp_path: Path, stride: 
     """With a stride of 1 there are 11 columns, and the last tile of a row is cropped."""
     size, right = (12, 0) if stride == 1 else (11, 1)
     network = convolution(tmp_path, size, 32, 32, 3, group=32, pads=[1, 1, 1, right], strides=[stride] * 2)
-    layer = last_group(network, LOCAL).layer
     chosen = Depthwise(tile=Tile(1, 3, 8), rows_per_task=rows, tasks_deep=deep, tasks_across=2, copied=True)
-    assert backend_of(LOCAL).strategy(layer).fits(chosen)
-    assert_takes(network, LOCAL, layer, chosen)
+    assert backend_of(LOCAL).strategy(last_layer(network, LOCAL)).fits(chosen)
+    assert_takes(network, LOCAL, chosen)
 
 
 # Atrous convolutions leave out what reads nothing but padding, tile by tile.
@@ -302,8 +278,8 @@ CHANNELS = 32
 
 
 def layer(size: int, padding: int) -> Convolution:
-    window = Window((3, 3), (1, 1), (padding, padding), (padding,) * 4)
-    return Convolution(data=(1, size, size, 8), weights=(3, 3, 8, 16), types=FLOAT32, constant=True, window=window)
+    shapes = {"data": (1, size, size, 8), "weights": (3, 3, 8, 16)}
+    return Convolution(**shapes, types=FLOAT32, constant=True, window=window(3, dilation=padding))
 
 
 @pytest.mark.parametrize(
@@ -333,8 +309,8 @@ def test_what_is_left_out_is_counted(size: int, padding: int, tile: Tile, wanted
 def test_atrous_convolutions(
     size: tuple[int, int], dilations: list[int], pads: list[int], strides: list[int], outputs: int
 ) -> None:
-    graph = Graph()
-    first = graph.node("Conv", graph.input("data", [1, 3, *size]), graph.normal(CHANNELS, 3, 1, 1))
+    graph, data = begun(1, 3, *size)
+    first = graph.node("Conv", data, graph.normal(CHANNELS, 3, 1, 1))
     weights = graph.normal(outputs, CHANNELS, 3, 3)
     atrous = graph.node("Conv", first, weights, dilations=dilations, pads=pads, strides=strides)
     compiled = agreeing(graph, graph.node("ReduceMax", graph.node("Relu", atrous), axes=[2, 3]))
@@ -344,8 +320,8 @@ def test_atrous_convolutions(
 
 @pytest.mark.compiles
 def test_layers_with_little_padding_ask_nothing() -> None:
-    graph = Graph()
-    first = graph.node("Conv", graph.input("data", [1, 3, 40, 40]), graph.normal(CHANNELS, 3, 1, 1))
+    graph, data = begun(1, 3, 40, 40)
+    first = graph.node("Conv", data, graph.normal(CHANNELS, 3, 1, 1))
     plain = graph.node("Conv", first, graph.normal(CHANNELS, CHANNELS, 3, 3), pads=[1] * 4, strides=[2, 2])
     compiled = agreeing(graph, plain)
     assert not any(" if " in entry.function.script() for entry in compiled.functions.values())

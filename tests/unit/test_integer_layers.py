@@ -12,7 +12,7 @@ from arm_loops import look_at_tiles
 from assembly import innermost_loops
 from layers import Layer, quantised
 from support.cpus import need_cpu
-from support.layer_runs import Case, random_case, results
+from support.layer_runs import Case, random_case, results, window
 from support.predictions import needs_mca
 from unit.test_integer_steps import BOARDS
 
@@ -29,11 +29,6 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import Board, load_board
 
 pytestmark = pytest.mark.compiles
-
-
-def window(kernel: int, zero_point: int, *, stride: int = 1, dilation: int = 1, padding: int | None = None) -> Window:
-    around = kernel // 2 * dilation if padding is None else padding
-    return Window((kernel, kernel), (stride, stride), (dilation, dilation), (around,) * 4, float(zero_point))
 
 
 def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
@@ -81,8 +76,32 @@ def check(case: Case, board: Board, chosen: Configuration, folder: Path) -> str:
 CPUS = [name for name in BOARDS if name != "visionfive2"]
 
 
+# The instructions of depthwise layers of bytes, their multiples of eight channels.
+DEPTHWISE = {
+    "cascadelake": ["vpdpbusd"],
+    "alderlake": ["vpdpbusd"],
+    "rpi5": ["sdot", "zip1", "zip2", "sqxtn"],
+    "rpi4": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
+    "rpi3": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
+    "rpi-armhf": ["vmull.s8", "vmlal.s8", "vaddw.s16"],
+}
+WIDE_DEPTHWISE = {"rpi5": ["sdot", "zip1", "zip2"], "rpi4": ["smull2", "smlal2"], "rpi3": ["smull2", "smlal2"]}
+
+
+def depthwise_instructions(name: str, kind: str, weights: str, chosen: Configuration) -> list[str]:
+    """Those that take several channels at a time; with bytes and at least eight channels, such a form is chosen."""
+    if weights == "int16":
+        return WIDE_DEPTHWISE.get(name, []) if kind == "depthwise, long" else []
+    assert isinstance(chosen, Columns | Depthwise)
+    several = isinstance(chosen, Columns) or chosen.vector > 1
+    assert several or name not in DEPTHWISE or kind not in ("depthwise", "depthwise, long")
+    return DEPTHWISE[name] if several else []
+
+
 # A layer takes a second or two on each CPU.
-@pytest.mark.quick("int8-padded-*", "int8-odd channels-*", "int8-product-*")
+@pytest.mark.quick(
+    "int8-padded-*", "int8-odd channels-*", "int8-product-*", "int8-depthwise, long-*", "int16-*long-rpi[345]"
+)
 @pytest.mark.parametrize("name", CPUS)
 @pytest.mark.parametrize("kind", layers(BOARDS["rpi4"]))
 @pytest.mark.parametrize("weights", ["int8", "int16"])
@@ -96,6 +115,9 @@ def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kin
     if isinstance(chosen, Steps):
         *_, instruction, _ = strategy.described(chosen).split(", ")
         assert instruction in code
+    elif isinstance(layer, DepthwiseConvolution):
+        expected = depthwise_instructions(name, kind, weights, chosen)
+        assert [each for each in expected if not re.search(rf"\b{re.escape(each)}\s", code)] == []
 
 
 @pytest.mark.parametrize("name", CPUS)
@@ -148,28 +170,6 @@ def test_pixels_of_a_small_feature_map_lie_in_one_row_of_tiles(tmp_path: Path, n
     check(random_case(layer, layer.types.data), board, chosen, tmp_path)
 
 
-# The instructions of depthwise layers of bytes, their multiples of eight channels.
-DEPTHWISE = {
-    "cascadelake": ["vpdpbusd"],
-    "alderlake": ["vpdpbusd"],
-    "rpi5": ["sdot", "zip1", "zip2", "sqxtn"],
-    "rpi4": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
-    "rpi3": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
-    "rpi-armhf": ["vmull.s8", "vmlal.s8", "vaddw.s16"],
-}
-
-WIDE_DEPTHWISE = {"rpi5": ["sdot", "zip1", "zip2"], "rpi4": ["smull2", "smlal2"], "rpi3": ["smull2", "smlal2"]}
-
-
-@pytest.mark.parametrize("name", WIDE_DEPTHWISE)
-def test_each_channel_by_itself_with_wide_weights_takes_eight_at_a_time(tmp_path: Path, name: str) -> None:
-    board = BOARDS[name]
-    layer = layers(board, "int16")["depthwise, long"]
-    chosen = host_of(board).strategy(layer).default()
-    code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)
-    assert [each for each in WIDE_DEPTHWISE[name] if not re.search(rf"\b{re.escape(each)}\s", code)] == []
-
-
 @pytest.mark.parametrize("kind", ["depthwise", "padded", "first", "product"])
 def test_weights_that_no_two_bytes_are_have_no_step_but_are_exact(tmp_path: Path, kind: str) -> None:
     board = BOARDS["rpi5"]
@@ -177,22 +177,6 @@ def test_weights_that_no_two_bytes_are_have_no_step_but_are_exact(tmp_path: Path
     case = random_case(layer, layer.types.data)
     case.weights[..., :2] = 255
     check(case, board, host_of(board).strategy(layer).default(), tmp_path)
-
-
-@pytest.mark.quick("depthwise, long-*")
-@pytest.mark.parametrize("name", CPUS)
-@pytest.mark.parametrize("kind", [kind for kind in layers(BOARDS["rpi4"]) if kind.startswith("depthwise")])
-def test_each_channel_by_itself_takes_bytes_by_several_at_a_time(tmp_path: Path, name: str, kind: str) -> None:
-    board = BOARDS[name]
-    need_cpu(board)
-    layer = layers(board)[kind]
-    chosen = host_of(board).strategy(layer).default()
-    code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)
-    assert isinstance(chosen, Columns | Depthwise)
-    several = isinstance(chosen, Columns) or chosen.vector > 1
-    assert several or name not in DEPTHWISE or kind not in ("depthwise", "depthwise, long")
-    if several:
-        assert [each for each in DEPTHWISE[name] if not re.search(rf"\b{re.escape(each)}\s", code)] == []
 
 
 # Layers of bytes that scripts predict: as networks have them, and what is said of their tiles.
