@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from onnx import TensorProto
+from onnx import helper
 from support.cpus import lacking
-from support.networks import Graph
+from support.layer_runs import run_function
+from support.networks import Quantised
 from support.profiles import x86
 from tvm import te, tirx
+from tvm.s_tir import Schedule
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.steps import features_of, steps_for
 from edgedeploy.compile.integers.layers import CONVERTER_BITS, SMALL
 from edgedeploy.compile.integers.operators import every_integer, lines_through
@@ -40,48 +45,42 @@ def best(name: str, weights: str = "int8") -> tuple[str, int] | None:
     return next(((step.instruction, step.products) for step in steps_for(types, board)), None)
 
 
-# For each CPU: the instruction for bytes, its products, and the instruction for wide weights.
-STEPS = {
-    "cascadelake": ("vpdpbusd", 64, "vpdpwssd"),
-    "alderlake": ("vpdpbusd", 32, "vpdpwssd"),
-    "skylake-avx512": ("vpmaddwd", 32, "vpmaddwd"),
-    "haswell": ("vpmaddwd", 16, "vpmaddwd"),
-    "x86-64": ("pmaddwd", 8, "pmaddwd"),
-    "rpi5": ("sdot", 64, "sdot"),
-    "rpi4": ("smull", 64, "smlal"),
-    "rpi3": ("smull", 64, "smlal"),
-    "rpi-armhf": ("vmull.s8", 64, "vmlal.s16"),
-}
-
-
 def test_the_features_of_the_cpu_say_which() -> None:
-    assert {name: best(name) for name in BOARDS} == {**{name: STEPS[name][:2] for name in STEPS}, "visionfive2": None}
+    """The instruction for bytes, its products, and the instruction for wide weights."""
+    found = {name: (*best(name), best(name, "int16")[0]) for name in BOARDS if name != "visionfive2"}
+    assert found == {
+        "cascadelake": ("vpdpbusd", 64, "vpdpwssd"),
+        "alderlake": ("vpdpbusd", 32, "vpdpwssd"),
+        "skylake-avx512": ("vpmaddwd", 32, "vpmaddwd"),
+        "haswell": ("vpmaddwd", 16, "vpmaddwd"),
+        "x86-64": ("pmaddwd", 8, "pmaddwd"),
+        "rpi5": ("sdot", 64, "sdot"),
+        "rpi4": ("smull", 64, "smlal"),
+        "rpi3": ("smull", 64, "smlal"),
+        "rpi-armhf": ("vmull.s8", 64, "vmlal.s16"),
+    }
+    assert best("visionfive2") is best("visionfive2", "int16") is None
 
 
-def test_wide_weights_have_steps_of_their_own() -> None:
-    found = {name: step[0] if (step := best(name, "int16")) else None for name in BOARDS}
-    assert found == {**{name: STEPS[name][2] for name in STEPS}, "visionfive2": None}
+BYTES, WIDE = dict.fromkeys(BOARDS, "int8"), dict.fromkeys(BOARDS, "int16")
 
 
 @pytest.mark.parametrize(
-    ("weights", "wide"),
+    ("weights", "types"),
     [
-        ([-127, 127], []),
-        ([-128, 3], ["rpi4", "rpi3", "rpi-armhf"]),
-        ([-129, 0], [*BOARDS]),
-        ([0, 128], [*BOARDS]),
-        ([-256, 254], [*BOARDS]),
+        ([-127, 127], BYTES),
+        ([-128, 3], BYTES | dict.fromkeys(["rpi4", "rpi3", "rpi-armhf"], "int16")),
+        ([-129, 0], WIDE),
+        ([0, 128], WIDE),
+        ([-256, 254], WIDE),
+        # They are no sum of two bytes, which are multiplied there.
+        ([0, 255], WIDE | {"rpi5": "int32"}),
+        ([-257, 3], WIDE | {"rpi5": "int32"}),
     ],
+    ids=str,
 )
-def test_weights_are_stored_wide_where_a_step_could_overflow(weights: list[int], wide: list[str]) -> None:
-    found = {name: host_of(board).weight_type(np.array(weights)) for name, board in BOARDS.items()}
-    assert found == {name: "int16" if name in wide else "int8" for name in BOARDS}
-
-
-@pytest.mark.parametrize("weights", [[0, 255], [-257, 3]])
-def test_weights_that_are_no_sum_of_two_bytes_are_wider_still_where_these_are_multiplied(weights: list[int]) -> None:
-    found = {name: host_of(board).weight_type(np.array(weights)) for name, board in BOARDS.items()}
-    assert found == {name: "int32" if name == "rpi5" else "int16" for name in BOARDS}
+def test_weights_are_stored_wide_where_a_step_could_overflow(weights: list[int], types: dict[str, str]) -> None:
+    assert {name: host_of(board).weight_type(np.array(weights)) for name, board in BOARDS.items()} == types
 
 
 def test_x86_multiplies_unsigned_by_signed_bytes_and_others_signed_ones() -> None:
@@ -94,15 +93,11 @@ def test_x86_multiplies_unsigned_by_signed_bytes_and_others_signed_ones() -> Non
 
 def bytes_of_onnxruntime(operator: str, before: Steps, after: Steps, **attributes: float) -> np.ndarray:
     """What onnxruntime makes of every byte: it is dequantised, the operator's, and quantised again."""
-    graph, types = Graph(), {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
-    data = graph.input("x", [256], types[before.dtype])
-    first, last = (
-        [graph.weight(np.float32(each.scale)), graph.weight(np.array(each.zero_point, each.dtype))]
-        for each in (before, after)
-    )
+    graph = Quantised()
+    data = graph.input("x", [256], helper.np_dtype_to_tensor_dtype(np.dtype(before.dtype)))
+    first = [graph.weight(np.float32(before.scale)), graph.weight(np.array(before.zero_point, before.dtype))]
     made = graph.node(operator, graph.node("DequantizeLinear", data, *first), **attributes)
-    model = graph.model(graph.node("QuantizeLinear", made, *last))
-    model.graph.output[0].type.tensor_type.elem_type = types[after.dtype]
+    model = graph.model(graph.quantised(made, after.scale, np.array(after.zero_point, after.dtype)))
     session = cpu_session(model.SerializeToString(), optimised=False)
     return np.asarray(session.run(None, {"x": every_integer(before).astype(before.dtype)})[0])
 
@@ -280,3 +275,78 @@ def test_what_becomes_bytes_and_floats_again_stays_in_float(architecture: Archit
     tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values), found)
     first = np.maximum(np.rint(np.clip(values, -128, 127)) + 128, 120) - 128
     np.testing.assert_array_equal(found.numpy(), np.maximum(np.rint(first * np.float32(0.75)) + 128, 100))
+
+
+# Rounded quotients by constants are computed without divisions, and are the same.
+
+
+SCALES = [0.0173, 1 / 3, 0.1, 0.22305499017238617, 1.0, 3.7e-4, 41.7, 1.9999999 / 512]
+DIVIDING = {"local": load_board("local"), **{name: BOARDS[name] for name in ("rpi4", "rpi-armhf", "x86-64")}}
+
+
+def numerators(scale: float, zero_point: int) -> np.ndarray:
+    """Floats around all quotients that lie between two whole numbers, and far beyond; whole vectors of them."""
+    halves = ((np.arange(-2, 257) + 0.5 - zero_point) * scale).astype(np.float32)
+    around = (halves.view(np.int32)[:, np.newaxis] + np.arange(-6, 7, dtype=np.int32)).view(np.float32)
+    beyond = np.array([np.inf, -np.inf, 3e38, -3e38, 0.0, -0.0, 1e-40, -1e-40], np.float32)
+    found = np.concatenate([around.reshape(-1), beyond])
+    return np.pad(found, (0, -len(found) % 16))
+
+
+def by_onnx(values: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
+    """As ONNX defines QuantizeLinear, in numpy's float32."""
+    with np.errstate(over="ignore"):
+        return np.clip(np.rint(values / np.float32(scale)) + zero_point, 0, 255).astype(np.uint8)
+
+
+def quantiser(count: int, scale: float, zero_point: int, dtype: str = "uint8") -> tirx.PrimFunc:
+    """The same as a vectorised function of so many values; of floats, the rounded ones without a zero point."""
+    data = te.placeholder((count,), "float32", "data")
+    low, high = (tirx.const(float(limit - zero_point), "float32") for limit in (0, 255))
+
+    def value(place: tirx.Var) -> Any:
+        quotient = tirx.div(data[place], tirx.const(scale, "float32"))
+        rounded = tirx.nearbyint(tirx.min(tirx.max(quotient, low), high))
+        if dtype == "float32":
+            return rounded
+        return (rounded + tirx.const(float(zero_point), "float32")).astype("uint8")
+
+    schedule = Schedule(te.create_prim_func([data, te.compute((count,), value, name="quantised")]))
+    [loop] = schedule.get_loops(schedule.get_sblock("quantised"))
+    schedule.vectorize(schedule.split(loop, [None, 16])[1])
+    return schedule.mod["main"]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_reciprocal_rounds_as_the_division_does(scale: float) -> None:
+    """With float64 in the place of a fused multiply-add."""
+    found = reciprocal_for(scale, -128, 127)
+    values = np.random.default_rng(0).uniform(-140 * scale, 140 * scale, 1_000_000).astype(np.float32)
+    small = (values * found.second).astype(np.float64)
+    products = (values.astype(np.float64) * np.float64(found.first) + small).astype(np.float32)
+    np.testing.assert_array_equal(np.rint(products), np.rint(values / np.float32(scale)))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30, np.inf, np.nan, -1.0])
+def test_there_is_no_reciprocal_of_what_is_no_ordinary_scale(scale: float) -> None:
+    assert reciprocal_for(scale, 0, 255) is None
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", DIVIDING)
+@pytest.mark.parametrize(("scale", "zero_point"), [*zip(SCALES, [0, 3, 128, 131, 0, 255, 17, 128], strict=True)])
+def test_values_near_integers_are_rounded_as_in_onnx(name: str, scale: float, zero_point: int, tmp_path: Path) -> None:
+    values = numerators(scale, zero_point)
+    function = quantiser(len(values), scale, zero_point)
+    found, code = run_function(function, [values], np.zeros(values.shape, np.uint8), DIVIDING[name], tmp_path)
+    np.testing.assert_array_equal(found, by_onnx(values, scale, zero_point))
+    assert any(word in code for word in ("divps", "fdiv", "vdiv")) is (name == "x86-64" and scale != 1.0)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", DIVIDING)
+def test_what_stays_in_float_is_rounded_too(name: str, tmp_path: Path) -> None:
+    values = numerators(0.0173, 7)
+    function = quantiser(len(values), 0.0173, 7, "float32")
+    found, _ = run_function(function, [values], np.zeros(values.shape, np.float32), DIVIDING[name], tmp_path)
+    np.testing.assert_array_equal(found, by_onnx(values, 0.0173, 7).astype(np.float32) - 7)
