@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,9 @@ import pytest
 import tvm
 import tvm_ffi
 from conftest import ROOT, Command
-from support.agreement import assert_agrees
+from support.agreement import assert_agrees, network_of
 from support.commands import output_of, refusal
-from support.networks import Graph, tiny, unrolled_lstm
+from support.networks import Quantised, begun, tiny, unrolled_lstm
 from tvm import relax
 
 from edgedeploy import build_key as keys
@@ -36,9 +36,9 @@ OPTIONAL = [each.name for each in PASSES if not each.required]
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Network:
+def network() -> Network:
     """A network in which each pass finds something to do."""
-    graph = Graph()
+    graph = Quantised()
     data = graph.input("data", [1, 3, 12, 12])
     weights = graph.random.standard_normal((10, 3, 3, 3)).astype(np.float32) * 0.3
     weights[4], weights[5, 0, 0, 0] = 0, 1e-42
@@ -48,41 +48,29 @@ def network(tmp_path: Path) -> Network:
     both = graph.node("Concat", first, graph.node("MaxPool", wide, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
     value = graph.node("Sigmoid", graph.conv(both, 18, 16, 3, pads=[24] * 4, dilations=[24] * 2))
     value = graph.node("AveragePool", value, kernel_shape=[3, 3], pads=[1] * 4)
-    groups = graph.node("Reshape", value, graph.weight(np.array([1, 2, -1])))
+    groups = graph.reshape(value, 1, 2, -1)
     groups = graph.node("InstanceNormalization", groups, graph.normal(2), graph.normal(2))
     value = graph.node("Sigmoid", graph.node("Reshape", groups, graph.node("Shape", value)))
-    step, zero = graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))
-    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, step, zero), step, zero)
+    value = graph.pair(value, 0.01, np.uint8(3))
     gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", value), 16, 16, 1))
     value = graph.node("Mul", value, gate)
-    bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
-    value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
-    signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
+    value = graph.slice(graph.conv(value, 16, 16, 3), 0, 9, axis=1)
+    signal = graph.reshape(graph.node("GlobalAveragePool", value), 1, 3, 3)
     signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
     states, _ = unrolled_lstm(graph, graph.node("Transpose", signal, perm=[1, 0, 2]), (3, 1, 3), 3)
     signal = graph.node("Transpose", graph.node("Concat", *states, axis=0), perm=[1, 0, 2])
-    volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
+    volume = graph.reshape(signal, 1, 3, 3, 1, 1)
     flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
-    enlarged = graph.node("Resize", value, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear")
     classes = graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))
-    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged, quantised(graph, data)))
+    return network_of(graph, classes, graph.doubled(value, "linear"), sum_of_bytes(graph, data))
 
 
-def quantised(graph: Graph, data: str) -> str:
+def sum_of_bytes(graph: Quantised, data: str) -> str:
     """The sum of two convolutions of quantised tensors, by powers of two: sums in float are exact as well."""
-    step, zero = graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))
-    pair = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, step, zero), step, zero)
-    result = [graph.weight(np.float32(1 / 16)), zero]
-
-    def rounded(value: str) -> str:
-        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *result), *result)
-
-    def layer() -> str:
-        stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
-        weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
-        return rounded(graph.node("Conv", pair, weights))
-
-    return rounded(graph.node("Add", layer(), layer()))
+    pair = graph.pair(data, 1 / 64, np.uint8(128))
+    layers = (graph.node("Conv", pair, graph.random_bytes(8, 3, 3, 3, scale=1 / 128)) for _ in range(2))
+    total = graph.node("Add", *(graph.pair(layer, 1 / 16, np.uint8(128)) for layer in layers))
+    return graph.pair(total, 1 / 16, np.uint8(128))
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
@@ -234,13 +222,11 @@ Install = Callable[..., None]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs a package whose entry points are passes: their names, with Python expressions that give them."""
-    installed = 0
+    numbers = count()
 
     def make(version: str = "1.0", package: str = "some-passes", **passes: str) -> None:
-        nonlocal installed
-        installed += 1
-        module = f"{tmp_path.name.replace('-', '_')}_{installed}"
-        site = tmp_path / f"site{installed}"
+        site = tmp_path / f"site{next(numbers)}"
+        module = f"{tmp_path.name.replace('-', '_')}_{site.name}"
         folder = site / f"{package.replace('-', '_')}-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
@@ -248,9 +234,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         entries = "\n".join(f"{name} = {value}" for name, value in names.items())
         (folder / "entry_points.txt").write_text(f"[edgedeploy.passes]\n{entries}\n")
         lines = [f"{name.upper()} = {value}" for name, value in passes.items()]
-        head = ["import numpy as np", "import tvm", "from tvm import relax"]
-        head += ["from edgedeploy.compile.passes import Form, Pass"]
-        (site / f"{module}.py").write_text("\n".join([*head, *lines, ""]))
+        head = "import numpy as np, tvm\nfrom tvm import relax\nfrom edgedeploy.compile.passes import Form, Pass"
+        (site / f"{module}.py").write_text("\n".join([head, *lines, ""]))
         monkeypatch.syspath_prepend(site)
         keys.versions.cache_clear()
 
@@ -278,8 +263,8 @@ def test_the_example_replaces_an_operator(command: Command, tmp_path: Path, monk
     pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(copy)]
     subprocess.run(pip, check=True, timeout=120)
     monkeypatch.syspath_prepend(site)
-    graph = Graph(opset=20)
-    data = graph.node("Mish", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 8, 3))
+    graph, data = begun(1, 3, 8, 8, opset=20)
+    data = graph.node("Mish", graph.conv(data, 3, 8, 3))
     output = graph.node("Mul", data, graph.node("Tanh", graph.node("Softplus", data)))
     output_of(command, "build", graph.save(tmp_path / "net.onnx", output), "--dump", "passes")
     before, after = (
@@ -386,10 +371,3 @@ def test_an_unusable_pass_is_refused_before_the_build(install: Install, command:
     assert command("build", "--list-passes")[0] == 3
     assert command("build", "--list-passes", "--disable-pass", "mine")[0] == 0
     assert not [path for path in Path("dist").rglob("*") if path.is_file()]
-
-
-def test_two_packages_cannot_have_passes_of_one_name(install: Install) -> None:
-    install(mine=one("module"))
-    install(package="others", mine=one("module"))
-    with pytest.raises(ConfigurationError, match="has one of the same name"):
-        passes_for(LOCAL)

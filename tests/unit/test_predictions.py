@@ -2,7 +2,6 @@
 
 import ctypes
 import shutil
-import subprocess
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from support.commands import executable, output_of, refusal
+from support.commands import executable, output_of, printed, refusal
 
 from edgedeploy.errors import InputError, OutputError, UnsupportedError
 from edgedeploy.predicting.mca import Llvm, Products, plain, products
 from edgedeploy.predicting.peers import Key, PeerResult, PeerResults
-from edgedeploy.predicting.prediction import Cycles, Executed, executed, miss_costs, priced
+from edgedeploy.predicting.prediction import Cycles, Executed, Prediction, executed, miss_costs, priced
 from edgedeploy.predicting.record import (
     FEWEST,
     LEAD,
@@ -223,8 +222,7 @@ def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm:
         ("armv7a-linux-gnueabihf", "+neon,+vfp4", "vmla.f32 q{0}, q14, q15\n"),
     ):
         text = "".join(line.format(register) for register in range(13))
-        command_line = [*options, f"-mtriple={triple}", f"-mattr={features}"]
-        said = subprocess.run(command_line, input=text, capture_output=True, text=True, check=True).stdout
+        said = printed(*options, f"-mtriple={triple}", f"-mattr={features}", input=text)
         cycles[triple] = int(said.partition("Total Cycles:")[2].split()[0])
     assert cycles["aarch64"] == pytest.approx(1300, rel=0.03)
     assert cycles["armv7a-linux-gnueabihf"] == pytest.approx(650, rel=0.03)
@@ -239,9 +237,13 @@ def function(name: str = "conv", core: float = 1e6, ends: int = 0, **misses: flo
     return Executed(name, 1, 10**6, core, 0.0, ends, 2 * 10**6, 0, dict.fromkeys(MISSES, 0.0) | misses)
 
 
-def cycles_of(executed: Executed, threads: int, board: str = "rpi4") -> Cycles:
+def priced_on(board: str, executed: Executed, threads: int = 1) -> Prediction:
     profile = load_board(board)
-    return priced([executed], profile, profile.core_model, threads).cycles
+    return priced([executed], profile, profile.core_model, threads)
+
+
+def cycles_of(executed: Executed, threads: int, board: str = "rpi4") -> Cycles:
+    return priced_on(board, executed, threads).cycles
 
 
 def test_threads_share_the_arithmetic() -> None:
@@ -251,9 +253,7 @@ def test_threads_share_the_arithmetic() -> None:
 def test_the_peak_of_half_precision_is_twice_that_of_single() -> None:
     single = function()
     half = replace(single, floats=0, halves=single.floats)
-    board = load_board("rpi5")
-    of_single, of_half = (priced([each], board, board.core_model).of_peak for each in (single, half))
-    assert of_half == of_single / 2 > 0
+    assert priced_on("rpi5", half).of_peak == priced_on("rpi5", single).of_peak / 2 > 0
 
 
 def test_waiting_for_a_cache_is_shared_where_each_core_has_its_own() -> None:
@@ -271,18 +271,15 @@ def test_memory_passes_lines_on_no_quicker_than_it_can() -> None:
     assert cycles_of(function(memory_written_back=1000.0), 4).stores == pytest.approx(1000 * 64 * 1.8 / 5.5)
 
 
-def test_a_function_takes_no_longer_with_threads_than_without() -> None:
-    copy = function(core=100.0, memory_foreseen=1000.0, memory_store=0.0)
-    assert cycles_of(copy, 4) == cycles_of(copy, 1)
-
-
-def test_the_runtime_has_one_thread() -> None:
-    assert cycles_of(function(RUNTIME), 4) == cycles_of(function(RUNTIME), 1)
+@pytest.mark.parametrize(
+    "executed", [function(core=100.0, memory_foreseen=1000.0), function(RUNTIME)], ids=["a copy", "the runtime"]
+)
+def test_some_functions_take_as_long_with_threads_as_without(executed: Executed) -> None:
+    assert cycles_of(executed, 4) == cycles_of(executed, 1)
 
 
 def test_threads_have_the_peak_of_all_their_cores() -> None:
-    board = load_board("rpi4")
-    alone, together = (priced([function()], board, board.core_model, threads) for threads in (1, 4))
+    alone, together = (priced_on("rpi4", function(), threads) for threads in (1, 4))
     assert together.of_peak == alone.of_peak == 0.5
     assert (alone.error, together.error) == (0.12, 0.25)
 
@@ -353,7 +350,7 @@ def test_help_names_the_command(command: Command) -> None:
 # The recorder's model of the data caches, in C, against one in Python that is written for plainness.
 
 PROGRAM = Path(__file__).parents[1] / "support" / "cache_program.c"
-# Bytes and ways of each level; nothing is a level that there is not.
+# Bytes and ways of each level; the third may be missing.
 PI_4 = ((32 << 10, 2), (1 << 20, 16), (0, 0))
 PI_5 = ((64 << 10, 4), (512 << 10, 8), (2 << 20, 16))
 TINY = ((512, 2), (2048, 4), (0, 0))
@@ -381,11 +378,8 @@ class Level:
 def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict[str, int]:
     """What the accesses miss, by the rules that native/caches.h states."""
     l1, l2, l3 = (Level(*size) if size[0] else None for size in sizes)
-    counts = dict.fromkeys(MISSES, 0)
-    last: dict[int, int] = {}
-    strides: dict[int, int] = {}
-    streams = [0] * 16
-    oldest = 0
+    counts, last, strides = dict.fromkeys(MISSES, 0), dict[int, int](), dict[int, int]()
+    streams, oldest = [0] * 16, 0
 
     def written_back(gone: tuple[int, bool] | None) -> None:
         counts["memory_written_back"] += bool(gone and gone[1] and not l3)
@@ -396,7 +390,7 @@ def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict
         if hit:
             continue
         if gone and gone[1]:
-            written_back(l2.take(gone[0], True)[1] if l2 else gone)
+            written_back(l2.take(gone[0], True)[1])
         stride = line - last.get(instruction, 0)
         foreseen = last.get(instruction, 0) != 0 and stride == strides.get(instruction) and abs(stride) < 64
         last[instruction], strides[instruction] = line, stride
@@ -406,15 +400,9 @@ def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict
             oldest = (oldest + 1) % len(streams)
         else:
             streams[beside], foreseen = line, True
-        level = "memory"
-        if l2:
-            hit, gone = l2.take(line, False)
-            if hit:
-                level = "l2"
-            else:
-                written_back(gone)
-        if level == "memory" and l3 and l3.take(line, False)[0]:
-            level = "l3"
+        hit, gone = l2.take(line, False)
+        written_back(gone)
+        level = "l2" if hit else "l3" if l3 and l3.take(line, False)[0] else "memory"
         counts[f"{level}_{'store' if store else 'foreseen' if foreseen else 'random'}"] += 1
     return counts
 
@@ -532,13 +520,12 @@ def test_costs_of_memory_are_the_profiles_of_today(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     PeerResults(path).add(RESULT)
     result = PeerResults(path).find(KEY)
-    board = load_board("rpi4")
-    cheap, dear = (
-        priced(result.executed, board, board.core_model.model_copy(update={"memory": memory})).cycles
-        for memory in (board.core_model.memory, board.core_model.memory.model_copy(update={"foreseen": 99}))
-    )
+    board, core = load_board("rpi4"), load_board("rpi4").core_model
+    memory = core.memory.model_copy(update={"foreseen": 99})
+    cheap = priced(result.executed, board, core).cycles
+    dear = priced(result.executed, board, core.model_copy(update={"memory": memory})).cycles
     assert cheap.core == dear.core == EXECUTED.core
-    assert dear.memory - cheap.memory == pytest.approx(2 * (99 - board.core_model.memory.foreseen))
+    assert dear.memory - cheap.memory == pytest.approx(2 * (99 - core.memory.foreseen))
 
 
 def key_of(file: Path, inputs: dict[str, np.ndarray], board: Board, version: str = "1.0", llvm: str = "19.1.7") -> Key:

@@ -1,8 +1,8 @@
 """Self-tests: what a package is tested with, how outputs are compared, and what a build so finds."""
 
 import json
-import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from support.agents import packaged
 from support.commands import output_of, refusal
 from support.networks import Graph, tiny
 from tvm import relax
 
-from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.importer import TRANSLATIONS
@@ -28,34 +28,14 @@ from edgedeploy.runtime.session import Session
 from edgedeploy.selftest import checking
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import Recorded, fractions
-from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
 
-def network(path: Path, graph: Graph, outputs: dict[str, int]) -> Path:
-    """A graph whose outputs are of other types than float."""
-    model = graph.model(*outputs)
-    for value, kind in zip(model.graph.output, outputs.values(), strict=True):
-        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, None))
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def built(path: Path, board: str = "local", **options: Any) -> Built:
-    return build(find_source(str(path)), resolve(board), path.with_suffix(".tar.gz"), **options)
-
-
 def cases_of(path: Path) -> dict[str, Recorded]:
     return recorded(read_onnx(path))
-
-
-def is_infinite(path: Path) -> Path:
-    graph = Graph(opset=20)
-    return network(path, graph, {graph.node("IsInf", graph.input("x", [4, 6]), detect_negative=0): BOOL})
 
 
 def written(make: Callable[[Graph], str]) -> Callable[[Path], Path]:
@@ -66,19 +46,21 @@ def written(make: Callable[[Graph], str]) -> Callable[[Path], Path]:
     return write
 
 
+is_infinite = written(lambda graph: graph.node("IsInf", graph.input("x", [4, 6]), detect_negative=0))
 largest = written(lambda graph: graph.node("ReduceMax", graph.input("x", [4, 6]), axes=[1]))
 squeezed = written(lambda graph: graph.node("Squeeze", graph.input("x", [1, 4, 1]), graph.weight(np.array([2]))))
 gathered = written(lambda graph: graph.node("Gather", graph.normal(5, 3), graph.input("i", [2, 8], INT64)))
-one_hot = written(
-    lambda graph: graph.node(
-        "OneHot", graph.input("i", [8], INT64), graph.weight(np.array(6)), graph.weight(np.array([0, 1], np.float32))
-    )
-)
 softmax = written(lambda graph: graph.node("Softmax", graph.input("x", [8, 5])))
 largest_of_all = written(lambda graph: graph.node("GlobalMaxPool", graph.input("x", [1, 4, 7, 8])))
 strides_beyond_the_kernel = written(
     lambda graph: graph.conv(graph.input("x", [1, 1, 17, 18]), 1, 1, 3, auto_pad="SAME_UPPER", strides=[10, 10])
 )
+
+
+@written
+def one_hot(graph: Graph) -> str:
+    depth, values = graph.weight(np.array(6)), graph.weight(np.array([0, 1], np.float32))
+    return graph.node("OneHot", graph.input("i", [8], INT64), depth, values)
 
 
 @written
@@ -117,57 +99,54 @@ def in_its_depth(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any
 
 # Mistakes of translations, each of a kind that random inputs do not show.
 MISTAKES: dict[str, tuple[Callable[[Path], Path], str, Callable[..., Any], str]] = {
-    "either infinity": (is_infinite, "IsInf", lambda _, inputs, __: relax.op.isinf(inputs[0]), "infinite"),
-    "a maximum that is finite": (largest, "ReduceMax", starting_at_the_lowest_float, "infinite"),
-    "a mask that is all": (masked_attention, "ReduceMax", starting_at_the_lowest_float, "edge"),
+    "either infinity": (is_infinite, "IsInf", lambda _, inputs, __: relax.op.isinf(inputs[0]), "for infinite inputs"),
+    "a maximum that is finite": (largest, "ReduceMax", starting_at_the_lowest_float, "for infinite inputs"),
+    "a mask that is all": (masked_attention, "ReduceMax", starting_at_the_lowest_float, "for edge inputs"),
     "indices from the end": (
-        gathered,
-        "Gather",
-        lambda _, inputs, __: relax.op.take(inputs[0], inputs[1], 0, mode="clip"),
-        "edge",
+        *(gathered, "Gather", lambda _, inputs, __: relax.op.take(inputs[0], inputs[1], 0, mode="clip")),
+        "for edge inputs",
     ),
-    "a one from the end": (one_hot, "OneHot", in_its_depth, "edge"),
-    "exp of large values": (softmax, "Softmax", without_its_maximum, "edge"),
+    "a one from the end": (one_hot, "OneHot", in_its_depth, "for edge inputs"),
+    "exp of large values": (softmax, "Softmax", without_its_maximum, "for edge inputs"),
+    "what a third program confirms": (
+        *(softmax, "Softmax", without_its_maximum),
+        r"the reference evaluator of onnx \S+ agrees with onnxruntime",
+    ),
+    "another shape": (
+        *(squeezed, "Squeeze", lambda _, inputs, __: relax.op.reshape(inputs[0], [4, 1])),
+        "it is 1x4 of float32, not 4x1 of float32",
+    ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_build_finds_a_wrong_operator(tmp_path: Path, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, operator, wrong, case = MISTAKES[mistake]
+    write, operator, wrong, said = MISTAKES[mistake]
     path = write(tmp_path / "net.onnx")
     monkeypatch.setitem(TRANSLATIONS, operator, wrong)
-    with pytest.raises(NumericalError, match=f"for {case} inputs"):
-        built(path)
+    with pytest.raises(NumericalError, match=said):
+        packaged(path)
     assert not path.with_suffix(".tar.gz").exists()
 
 
-def test_a_third_program_that_confirms_the_reference_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TRANSLATIONS, "Softmax", without_its_maximum)
-    with pytest.raises(NumericalError, match=r"the reference evaluator of onnx \S+ agrees with onnxruntime"):
-        built(softmax(tmp_path / "net.onnx"))
-
-
 @pytest.mark.parametrize(
-    ("operator", "attributes", "said"),
+    ("operator", "said"),
     [
-        (
-            "Conv",
-            {"auto_pad": "SAME_UPPER", "strides": [10, 10]},
-            r"onnx \S+ differs from onnxruntime \S+ in operator Conv of node '\w+'",
-        ),
-        ("Neg", {}, r"agrees with onnxruntime \S+ about each operator that is small enough to ask about \(1\)"),
+        ("Conv", r"onnx \S+ differs from onnxruntime \S+ in operator Conv of node '\w+'"),
+        ("Neg", r"agrees with onnxruntime \S+ about each operator that is small enough to ask about \(1\)"),
     ],
 )
 def test_of_large_networks_a_third_program_is_asked_about_each_small_operator(
-    tmp_path: Path, operator: str, attributes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, operator: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = Graph()
     large = graph.conv(graph.input("x", [1, 8, 47, 48]), 8, 8, 3, pads=[1, 1, 1, 1])
-    made = graph.conv(large, 8, 2, 3, **attributes) if operator == "Conv" else graph.node(operator, large)
+    strided = graph.conv(large, 8, 2, 3, auto_pad="SAME_UPPER", strides=[10, 10])
+    made = strided if operator == "Conv" else graph.node("Neg", large)
     monkeypatch.setattr(checking, "MOST_GFLOP_OF_SECOND_OPINION", 1e-3)
     monkeypatch.setitem(TRANSLATIONS, "Neg", lambda _, inputs, __: relax.op.abs(inputs[0]))
     with pytest.raises(NumericalError) as refused:
-        built(graph.save(tmp_path / "net.onnx", made))
+        packaged(graph.save(tmp_path / "net.onnx", made))
     assert re.search(said, str(refused.value.why))
 
 
@@ -178,7 +157,7 @@ def test_of_large_networks_a_third_program_is_asked_about_each_small_operator(
 )
 def test_a_third_program_decides_between_reference_and_code(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     """onnxruntime 1.32 is wrong about these; where it is right, it stays the reference."""
-    manifest, contents = read_package(built(write(tmp_path / "net.onnx")).path)
+    manifest, contents = read_package(packaged(write(tmp_path / "net.onnx")).path)
     assert manifest.checked.how == "here"
     assert manifest.selftest.reference.startswith(("the reference evaluator of onnx", "onnxruntime"))
     case = manifest.selftest.cases[0]
@@ -189,17 +168,9 @@ def test_a_third_program_decides_between_reference_and_code(tmp_path: Path, writ
     np.testing.assert_allclose(np.frombuffer(expected, np.float32), wanted.ravel(), rtol=1e-5)
 
 
-def test_a_build_finds_an_output_of_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = squeezed(tmp_path / "net.onnx")
-    monkeypatch.setitem(TRANSLATIONS, "Squeeze", lambda _, inputs, __: relax.op.reshape(inputs[0], [4, 1]))
-    with pytest.raises(NumericalError, match="it is 1x4 of float32, not 4x1 of float32"):
-        built(path)
-    assert not path.with_suffix(".tar.gz").exists()
-
-
 @pytest.mark.parametrize("write", [gathered, one_hot], ids=["gathered", "one_hot"])
 def test_sound_networks_pass(tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    package = built(write(tmp_path / "net.onnx"))
+    package = packaged(write(tmp_path / "net.onnx"))
     assert [case.name for case in package.manifest.selftest.cases][:2] == ["random", "edge"]
     assert package.error <= 1
 
@@ -212,7 +183,7 @@ def test_indices_lie_in_their_table_and_reach_both_ends(tmp_path: Path) -> None:
 
 def test_random_inputs_of_a_package_lie_in_their_tables_too(command: Command, tmp_path: Path) -> None:
     path = gathered(tmp_path / "net.onnx")
-    package = built(path)
+    package = packaged(path)
     assert package.manifest.inputs[0].below == 5
     table = numpy_helper.to_array(onnx.load(path).graph.initializer[0])
     for mode in ("random", "ones"):
@@ -238,8 +209,7 @@ def test_places_to_write_to_are_not_named_twice(tmp_path: Path) -> None:
 
 
 def test_what_overflows_in_the_reference_is_left_out(tmp_path: Path) -> None:
-    graph = Graph()
-    cases = cases_of(graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [6, 8]))))
+    cases = cases_of(written(lambda graph: graph.node("Exp", graph.input("x", [6, 8])))(tmp_path / "net.onnx"))
     assert np.isfinite(cases["edge"].outputs["exp0"]).mean() >= 0.25
     assert set(np.unique(cases["edge"].inputs["x"])) >= {0.0, 1.0}
 
@@ -253,15 +223,12 @@ def test_networks_of_products_are_not_given_infinities(tmp_path: Path) -> None:
 def test_no_integer_is_divided_by_zero(tmp_path: Path) -> None:
     graph = Graph()
     names = [graph.input(name, [8], INT64) for name in "ab"]
-    path = network(tmp_path / "net.onnx", graph, {graph.node("Div", *names): INT64})
+    path = graph.save(tmp_path / "net.onnx", graph.node("Div", *names))
     for case in cases_of(path).values():
         assert (case.inputs["b"] > 0).all()
 
 
-def case(relative: float = 0.0, absolute: float = 0.5) -> Case:
-    return Case(
-        name="random", inputs=[], outputs=[], usual=relative, relative=[relative], absolute=absolute, spread=[None]
-    )
+WITHIN_A_HALF = Case(name="random", inputs=[], outputs=[], usual=0, relative=[0], absolute=0.5, spread=[None])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +246,7 @@ def case(relative: float = 0.0, absolute: float = 0.5) -> Case:
 )
 def test_infinities_and_nans_agree_with_the_same_alone(found: list[float], expected: list[float], sound: bool) -> None:
     given, wanted = {"y": np.array(found, np.float32)}, {"y": np.array(expected, np.float32)}
-    assert (fractions(given, wanted, case())["y"] <= 1) is sound
+    assert (fractions(given, wanted, WITHIN_A_HALF)["y"] <= 1) is sound
 
 
 @pytest.mark.parametrize(
@@ -291,7 +258,7 @@ def test_infinities_and_nans_agree_with_the_same_alone(found: list[float], expec
     ],
 )
 def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
-    package = built(tiny(tmp_path / "net.onnx")).path
+    package = packaged(tiny(tmp_path / "net.onnx")).path
     manifest, contents = read_package(package)
     [output] = manifest.outputs
     write_package(package, manifest.model_copy(update={"outputs": [output.model_copy(update=changed)]}), contents)
@@ -304,7 +271,7 @@ def scalars(path: Path) -> Path:
     graph = Graph()
     doubled = graph.node("Mul", graph.input("x", []), graph.weight(np.array(2, np.float32)))
     more = graph.node("Add", graph.input("i", [], INT64), graph.weight(np.array(1)))
-    return network(path, graph, {doubled: TensorProto.FLOAT, more: INT64})
+    return graph.save(path, doubled, more)
 
 
 def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
@@ -328,31 +295,27 @@ def test_a_build_can_go_unchecked_and_says_so(command: Command, tmp_path: Path) 
 
 
 def test_without_an_emulator_it_is_compiled_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
-        for program in folder.glob("*"):
-            if not program.name.startswith("qemu") and not (tmp_path / "bin" / program.name).is_symlink():
-                (tmp_path / "bin").mkdir(exist_ok=True)
-                (tmp_path / "bin" / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    package = built(softmax(tmp_path / "net.onnx"), "rpi4")
+    found = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if "qemu" in name else found(name, *rest))
+    package = packaged(softmax(tmp_path / "net.onnx"), "rpi4")
     assert package.manifest.checked.how == "compiled for this machine"
     assert package.manifest.abi.machine == "EM_AARCH64"
     assert package.error is not None
     monkeypatch.setitem(TRANSLATIONS, "Softmax", without_its_maximum)
     path = softmax(tmp_path / "wrong.onnx")
     with pytest.raises(NumericalError, match="for edge inputs"):
-        built(path, "rpi4")
+        packaged(path, "rpi4")
     assert not path.with_suffix(".tar.gz").exists()
 
 
 @pytest.mark.slow
 def test_long_work_is_not_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.selftest.checking.MOST_EMULATED_GFLOP", 1e-9)
-    assert built(tiny(tmp_path / "net.onnx"), "rpi4").manifest.checked.how == "compiled for this machine"
+    assert packaged(tiny(tmp_path / "net.onnx"), "rpi4").manifest.checked.how == "compiled for this machine"
 
 
 def test_a_manifest_of_another_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    package = built(tiny(tmp_path / "net.onnx")).path
+    package = packaged(tiny(tmp_path / "net.onnx")).path
     manifest, contents = read_package(package)
     write_package(package, manifest.model_copy(update={"format": 5}), contents)
     with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads format 1, not 5"):

@@ -5,11 +5,10 @@ from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
 import sweep_measure
 from layers import Layer
-from onnx import TensorProto, helper
 from results import read_results, write_results
 from sweep_measure import measure_all, results_of
 from sweep_networks import SUFFIXES, Case, Network, read_cases
@@ -26,14 +25,8 @@ def arguments(folder: Path, **others: object) -> Namespace:
     return Namespace(**{"folder": folder, "json": folder / "results.json", **usual, **others})
 
 
-def save(folder: Path, operator: str = "") -> None:
-    model = Layer(8, 16, (20, 20), 3).model()
-    if operator:
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
-        node = helper.make_node(operator, ["x"], ["y"], domain="unknown", name="middle")
-        graph = helper.make_graph([node], "graph", values[:1], values[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13), helper.make_opsetid("unknown", 1)])
-    onnx.save(model, LEGACY.file(folder))
+def save(folder: Path) -> None:
+    onnx.save(Layer(8, 16, (20, 20), 3).model(), LEGACY.file(folder))
 
 
 def test_the_list_has_a_hundred_networks_of_packages_and_every_own_one_has_a_function() -> None:
@@ -78,7 +71,9 @@ def test_a_network_is_built_and_measured_beside_onnxruntime_with_the_same_output
 
 @pytest.mark.compiles
 def test_a_refusal_is_its_message_in_one_line(tmp_path: Path) -> None:
-    save(tmp_path, "Strange")
+    opsets = '<ir_version: 8, opset_import: ["": 13, "unknown": 1]>'
+    model = onnx.parser.parse_model(f"{opsets} graph (float[1, 4] x) => (float[1, 4] y) {{ y = unknown.Strange(x) }}")
+    onnx.save(model, LEGACY.file(tmp_path))
     [result] = results_of([LEGACY], tmp_path, rounds=2)
     assert result.outcome == "refused"
     assert "Strange" in result.message
