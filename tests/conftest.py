@@ -21,7 +21,7 @@ from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 
 pytest_plugins = [
     "support.programs",
-    "support.agent_servers",
+    "support.agents",
     "support.virtual_boards",
     "support.board_releases",
     "support.compiled",

@@ -1,7 +1,5 @@
 """`agent demo` on boards, alone and watched from here: what docs/agent.md and docs/camera.md promise."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,23 +17,20 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import call, command_of, digits_with_use, unpack
+from support.agents import call, command_of, digits, digits_with_use, unpack
 from support.board_releases import BASE, Bench
-from support.commands import output_of, refused, started
+from support.commands import executable, json_of, output_of, refused, started
 from support.demo_runs import masked
 from support.films import read_film
 from support.patience import generous, runs, until
 from support.virtual_boards import Start, root_of, rpicam
 
-from edgedeploy.building import build
 from edgedeploy.demo.board_camera import AgentDemo
 from edgedeploy.demo.program import Program
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import folder_of
-from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import down
 from edgedeploy.vision.image import read_image
-from edgedeploy.zoo.source import find_source
 
 DIGIT = Program.of("digits").image().absolute()
 HEIGHT, WIDTH = 480, 640
@@ -101,13 +96,10 @@ def test_lines_of_json_say_what_the_host_says(agent: Path, package: Path, comman
     done = call(agent, "demo", package, "--image", DIGIT, "--json", "--repeat", 3)
     [(hello, _), (frame, _), (last, _)] = messages(done.stdout)
     assert (hello["ready"], hello["model"], hello["task"], hello["kind"]) == (True, "digits", "digits", "images")
-    wanted = json.loads(output_of(command, "demo", "digits", "--board", "local", "--json"))
-    assert [(each["class_id"], each["label"]) for each in frame["results"]] == [
-        (each["class_id"], each["label"]) for each in wanted["results"]
-    ]
-    np.testing.assert_allclose(
-        [each["score"] for each in frame["results"]], [each["score"] for each in wanted["results"]], rtol=1e-5
-    )
+    wanted = json_of(command, "demo", "digits", "--board", "local")
+    for there, here in zip(frame["results"], wanted["results"], strict=True):
+        assert (there["class_id"], there["label"]) == (here["class_id"], here["label"])
+        assert there["score"] == pytest.approx(here["score"], rel=1e-5)
     assert (frame["frame"], frame["height"], frame["width"]) == (0, *read_image(DIGIT).shape[:2])
     times = frame["times"]
     assert len(times["runs_ms"]) == 3
@@ -143,11 +135,8 @@ def endless(agent: Path, package: Path, tmp_path: Path) -> Iterator[subprocess.P
     """The agent with a camera in front of which a digit lies, after its first image."""
     image = cv2.resize(read_image(DIGIT), (WIDTH, HEIGHT))
     (tmp_path / "frame").write_bytes(cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420).tobytes())
-    camera = tmp_path / "rpicam-vid"
-    camera.write_text(
-        f"#!/bin/sh\necho $$ >{tmp_path}/pid\nwhile cat {tmp_path}/frame 2>{tmp_path}/said; do sleep 0.05; done\n"
-    )
-    camera.chmod(0o755)
+    endlessly = f"echo $$ >{tmp_path}/pid\nwhile cat {tmp_path}/frame 2>{tmp_path}/said; do sleep 0.05; done"
+    executable(tmp_path / "rpicam-vid", endlessly)
     command = [agent, "demo", package, "--camera", "rpicam", "--json"]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with started(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
@@ -199,7 +188,7 @@ def test_what_cannot_be_shown_is_refused(agent: Path, package: Path, words: list
 
 
 def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: Path) -> None:
-    plain = unpack(build(find_source("digits"), resolve("local"), tmp_path / "plain.tar.gz").path, tmp_path / "plain")
+    plain = unpack(digits(tmp_path / "plain.tar.gz"), tmp_path / "plain")
     done = call(agent, "demo", plain, "--image", DIGIT)
     assert done.returncode == 7
     assert "build it with --demo NAME" in done.stderr.decode()
@@ -239,9 +228,10 @@ def test_an_image_that_needs_a_library_that_is_missing_says_which(for_rpi4: Path
 
 @pytest.fixture
 def camera(bench: Bench) -> Iterator[np.ndarray]:
-    """A board with a camera in front of which a digit lies; that as OpenCV sees it."""
+    """A digit in front of the board's camera, as OpenCV sees it; in the end nothing looks any more."""
     with rpicam(bench.virtual, read_image(DIGIT), (WIDTH, HEIGHT)) as shown:
         yield shown
+        until(lambda: not looking(bench))
 
 
 def looking(bench: Bench) -> str:
@@ -258,7 +248,6 @@ def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path
     assert frames[2].startswith("frame 2: capture ")
     assert sum(line.endswith(", 3") for line in lines) == 3
     assert re.match(r"3 frames in [\d.]+ s, [\d.]+ FPS; mean of each: capture ", lines[-1])
-    until(lambda: not looking(bench))
 
 
 def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path) -> None:
@@ -270,7 +259,6 @@ def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera
     assert all(each["image"] == "rpicam:0" and each["machine"] for each in frames)
     assert last["summary"]["frames"] == 3
     assert read_film(tmp_path / "seen.avi")[0].shape == (HEIGHT, WIDTH, 3)
-    until(lambda: not looking(bench))
 
 
 def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, camera: np.ndarray, tmp_path: Path) -> None:
@@ -292,7 +280,6 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=generous(30))
         assert process.returncode == 130
-    until(lambda: not looking(bench))
 
 
 def test_its_log_is_that_of_a_film(bench: Bench, board_command: Command, camera: np.ndarray) -> None:
@@ -311,7 +298,6 @@ def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: 
         assert shot.detections[0].class_id == 3
         assert shot.parts.inference_ms > 0
         assert looking(bench)
-    until(lambda: not looking(bench))
 
 
 @pytest.mark.parametrize(

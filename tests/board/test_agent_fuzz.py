@@ -1,7 +1,5 @@
 """Garbage sent to the agent, of which it takes no harm; with sanitizers in `make test-all`, which see what it hides."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
@@ -13,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.agent_servers import MAGIC, greeting, serving
-from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, request, unpacked
+from support.agents import MAGIC, TOOLCHAINS, answer, call, greeting, known_toolchain, request, serving, unpacked
 from support.fuzzing import damaged
 from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
@@ -33,7 +30,7 @@ def toolchain(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def many(toolchain: str) -> Callable[[int], int]:
     """How many cases there are of so many: without the sanitizers, which are for the slow tests, a fortieth."""
-    return lambda count: count if toolchain == SANITIZED else count // 40
+    return lambda count: count // 40 if toolchain == TOOLCHAINS[0] else count
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The agent as a server of TVM's RPC: what docs/agent.md promises of it."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import json
@@ -21,10 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from support.agent_servers import MAGIC, Server, greeting, serving
-from support.agents import EMULATED, answer, command_of, unpacked
+from support.agents import EMULATED, MAGIC, Server, answer, command_of, greeting, serving, unpacked
 from support.networks import tiny
-from support.patience import becomes, generous
+from support.patience import becomes, beside, generous
 from support.rpc_clients import TRACKER_MAGIC
 
 
@@ -76,11 +73,8 @@ def test_a_session_that_takes_too_long_is_ended(server: Server) -> None:
 
 def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> None:
     magic = struct.pack("<i", TRACKER_MAGIC)
-    with (
-        tracker_port() as (listener, address),
-        serving(agent, tmp_path, "--tracker", address),
-        listener.accept()[0] as connection,
-    ):
+    with tracker_port() as (listener, address), serving(agent, tmp_path, "--tracker", address):
+        connection, _ = listener.accept()
         assert connection.recv(4, socket.MSG_WAITALL) == magic
         connection.sendall(magic)
         for _ in range(2):  # what the server is, and that it waits for clients
@@ -89,6 +83,7 @@ def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> No
             message = connection.recv(1 << 16)  # what is there, which is one segment: others wait for that
             assert struct.unpack_from("<i", message) == (len(message) - 4,)
             connection.sendall(struct.pack("<i", 1) + b"0")
+        connection.close()
 
 
 @pytest.mark.slow
@@ -132,10 +127,8 @@ def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
     pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
     from edgedeploy.rpc.tracker import require_device, tracker
 
-    with (
-        tracker() as endpoint,
-        serving(agent, tmp_path, "--tracker", str(endpoint), "--announce-port", "4321", "--custom-address", "::1"),
-    ):
+    options = ("--announce-port", "4321", "--custom-address", "::1")
+    with tracker() as endpoint, serving(agent, tmp_path, "--tracker", str(endpoint), *options):
         assert require_device(endpoint, "k").addresses == ("::1:4321",)
 
 
@@ -149,7 +142,7 @@ BOARDS = ["local", *(pytest.param(board, marks=pytest.mark.slow) for board in EM
 def dripping(stream: socket.socket, content: bytes, pause_s: float = 0.2) -> Iterator[threading.Event]:
     """The content goes out a byte at a time, over and over; gives what is set when the other side has had enough."""
 
-    def send() -> None:
+    def send(over: threading.Event) -> None:
         with suppress(OSError):
             while True:
                 for byte in content:
@@ -158,14 +151,9 @@ def dripping(stream: socket.socket, content: bytes, pause_s: float = 0.2) -> Ite
                         return
         refused.set()
 
-    over, refused = threading.Event(), threading.Event()
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
+    refused = threading.Event()
+    with beside(send):
         yield refused
-    finally:
-        over.set()
-        thread.join()
 
 
 def connected(server: Server) -> socket.socket:

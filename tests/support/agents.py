@@ -1,13 +1,13 @@
-"""The agent for tests: built once for each content of its sources, and kept between runs of the tests."""
-
-from __future__ import annotations
+"""The agent for tests: built once for each content of its sources, kept between runs of the tests, and called."""
 
 import ctypes
 import json
 import re
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,17 @@ from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.zoo.source import find_source
+from support.commands import started
 from support.patience import generous
 
 # One board of each architecture that this machine may not be, and qemu's name of it.
 EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rpi4", "rpi-armhf", "visionfive2")}
+
+
+@pytest.fixture(scope="session")
+def agent(_own_user_folders: None) -> Path:
+    """This machine's."""
+    return agent_for(load_board("local")).path
 
 
 def command_of(board: str) -> list[str]:
@@ -91,6 +98,13 @@ def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
     return build_product(Product.executable("probe", [*sources, probe]), load_board("local"), toolchain)
 
 
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The agent's parts as a program, which tests call one by one."""
+    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
+        yield build_probe(request.param).path
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     manifest, contents = read_package(archive)
     for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
@@ -108,9 +122,14 @@ def unpacked(network: Path, board: str = "local") -> Path:
     return unpack(packaged(network, board).path, network.with_suffix(""))
 
 
+def digits(path: Path, board: str = "local", **options: Any) -> Path:
+    """The package of the bundled network."""
+    return build(find_source("digits"), resolve(board), path, **options).path
+
+
 def digits_with_use(path: Path, board: str = "local", **options: Any) -> Path:
-    """The package of the bundled network, which says how images become its input."""
-    return build(find_source("digits"), resolve(board), path, use=find_use("digits"), **options).path
+    """The same, and it says how images become its input."""
+    return digits(path, board, use=find_use("digits"), **options)
 
 
 def assert_needs_little(path: Path, board: str, *, most_bytes: int) -> Abi:
@@ -157,3 +176,37 @@ def answer(agent: Path, *arguments: object) -> Any:
     assert done.returncode == 0, done.stderr.decode()
     [line] = done.stdout.decode().splitlines()
     return json.loads(line)
+
+
+# Agents that serve TVM's RPC, and what clients send them first: tvm/rpc/base.py.
+MAGIC = struct.pack("<i", 0xFF271)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens for clients of key `k`, and its folder for sessions."""
+
+    process: subprocess.Popen[str]
+    port: int
+    work: Path
+
+    def beat(self) -> None:
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end_input(self) -> None:
+        self.process.stdin.close()
+
+
+@contextmanager
+def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int | None = None) -> Iterator[Server]:
+    called = [agent] if isinstance(agent, Path) else agent
+    ending_with_us = ("setpriv", "--pdeathsig", "TERM")  # also where the tests are killed
+    command = [*ending_with_us, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", work, *options]
+    pipe = subprocess.PIPE
+    with started(*command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
+        yield Server(process, json.loads(process.stdout.readline())["port"], work)
+
+
+def greeting(text: bytes) -> bytes:
+    return MAGIC + struct.pack("<i", len(text)) + text

@@ -1,7 +1,5 @@
 """A board with nothing on it, and packages to push to it, as fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

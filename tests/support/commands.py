@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -19,6 +20,11 @@ def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) 
     code, out, err = command(*arguments)
     assert code == 0, out + err
     return out
+
+
+def json_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> Any:
+    """What a command prints with `--json`, which must succeed."""
+    return json.loads(output_of(command, *arguments, "--json"))
 
 
 def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:

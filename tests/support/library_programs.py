@@ -1,7 +1,5 @@
 """The library for programs of users' own in tests: written once for each board, and what is compiled with it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Sequence

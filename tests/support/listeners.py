@@ -1,13 +1,12 @@
-"""Which ports are listened on, as the kernel says, by whom, and who can reach them."""
-
-from __future__ import annotations
+"""Which ports are listened on, as the kernel says, by whom, and who can reach them; and servers of the tests' own."""
 
 import ipaddress
 import socket
+import socketserver
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import getpid
 from pathlib import Path
@@ -43,6 +42,26 @@ def owner(inode: str) -> int | None:
             if str(link.readlink()) == f"socket:[{inode}]":
                 return int(link.parts[2])
     return None
+
+
+@contextmanager
+def serving_each(handle: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a server that does something with each connection, in a thread of its own."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                handle(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """What tests of predictions need."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

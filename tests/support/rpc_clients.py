@@ -1,7 +1,5 @@
 """Clients of TVM's RPC as other people write them, each in a process of its own; and what servers tell trackers."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

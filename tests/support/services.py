@@ -1,14 +1,12 @@
 """Services of an agent for tests: a home folder with releases, and clients of the socket."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,9 +110,13 @@ class Home:
 
 @pytest.fixture
 def home(agent: Path, _packages: tuple[Path, Path], tmp_path: Path) -> Home:
+    return home_of(tmp_path, [str(agent)], _packages)
+
+
+def home_of(folder: Path, agent: list[str], packages: Sequence[Path]) -> Home:
     """Two releases, of which the first is in use."""
-    made = Home(tmp_path, [str(agent)])
-    for name, package in zip((FIRST, SECOND), _packages, strict=True):
+    made = Home(folder, agent)
+    for name, package in zip((FIRST, SECOND), packages, strict=True):
         made.add(package, name)
     made.switch(FIRST)
     return made

@@ -1,11 +1,8 @@
 """Further SSH servers on a virtual board, with configurations that boards in the field may have."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +15,7 @@ from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard
-from support.commands import need
+from support.commands import executable, need, printed
 from support.listeners import listening
 from support.patience import becomes
 
@@ -65,7 +62,7 @@ def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Addres
 
 
 # What a user's configuration leaves open is as OpenSSH has it, with another home folder.
-SSH = """#!/bin/sh
+SSH = """
 {
     cat "$HOME/.ssh/config" 2>/dev/null
     printf '\\nMatch all\\nUserKnownHostsFile "%s"\\nGlobalKnownHostsFile none\\n' "$HOME/.ssh/known_hosts"
@@ -82,10 +79,7 @@ def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     if real := shutil.which("ssh"):
-        program = folder / "bin" / "ssh"
-        program.parent.mkdir()
-        program.write_text(SSH.replace("REAL", real))
-        program.chmod(0o755)
+        program = executable(folder / "bin" / "ssh", SSH.replace("REAL", real))
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return ssh
 
@@ -110,6 +104,12 @@ def new_key() -> str:
 
 def made_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
     """A private key of OpenSSH's; its public one lies beside it."""
-    command = ["ssh-keygen", "-q", "-N", passphrase, "-t", kind, "-f", str(path)]
-    subprocess.run(command, check=True, capture_output=True)
+    printed("ssh-keygen", "-q", "-N", passphrase, "-t", kind, "-f", path)
     return path
+
+
+def sleep_after_greeting(stream: socket.socket) -> None:
+    """What a server does that says what it is, and then nothing more."""
+    stream.sendall(b"SSH-2.0-Sleepy\r\n")
+    while stream.recv(4096):
+        pass

@@ -1,7 +1,5 @@
 """Virtual boards to test against, as fixtures: real sshd, real files, no hardware."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -22,6 +20,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
+from support.commands import executable
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.
 ROOT_FILE_SYSTEMS = Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
@@ -73,10 +72,15 @@ def start(_needs_virtual_boards: None) -> Start:
     return start_or_skip
 
 
+def said(virtual: VirtualBoard, script: str) -> str:
+    """What a script prints there."""
+    with Connection(address_of(virtual)) as connection:
+        return connection.run(script).text
+
+
 def emptied(virtual: VirtualBoard) -> VirtualBoard:
     """A virtual board without the releases that other tests pushed to it."""
-    with Connection(address_of(virtual)) as connection:
-        connection.run(f"rm -rf {BASE}")
+    said(virtual, f"rm -rf {BASE}")
     return virtual
 
 
@@ -96,13 +100,6 @@ def board_command(
     return run_command(monkeypatch, capsys)
 
 
-# The same image again and again.
-_CAMERA = """#!/bin/sh
-echo $$ >/tmp/rpicam-vid.pid
-while cat /opt/frame; do sleep 0.05; done
-"""
-
-
 @contextmanager
 def rpicam(board: VirtualBoard, image: np.ndarray, size: tuple[int, int]) -> Iterator[np.ndarray]:
     """Within the block the board's camera shows an image, of a width and height; that as OpenCV sees it."""
@@ -110,9 +107,7 @@ def rpicam(board: VirtualBoard, image: np.ndarray, size: tuple[int, int]) -> Ite
     root = root_of(board)
     (root / "opt").mkdir(exist_ok=True)
     (root / "opt" / "frame").write_bytes(planes.tobytes())
-    program = root / "usr" / "bin" / "rpicam-vid"
-    program.write_text(_CAMERA)
-    program.chmod(0o755)
+    program = executable(root / "usr" / "bin" / "rpicam-vid", "while cat /opt/frame; do sleep 0.05; done")
     try:
         yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
     finally:
