@@ -3,8 +3,6 @@
 MOMENT is `before STAGE`, `during STAGE`, `after STAGE` or `at N` bytes of the upload.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -25,22 +23,23 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Fate(Progress):
-    """Kills this process at one moment of a push."""
+class Meddler(Progress):
+    """Does something `before STAGE`, `during STAGE` or `after STAGE` of a push, or `at N` bytes of the upload."""
 
-    def __init__(self, moment: str) -> None:
+    def __init__(self, moment: str, deed: Callable[[], object]) -> None:
         self._when, _, self._what = moment.partition(" ")
+        self._deed = deed
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
         meant = title.startswith(self._what)
         if meant and self._when == "before":
-            die()
+            self._deed()
         if meant and self._when == "during":
-            threading.Timer(0.03, die).start()
+            threading.Timer(0.03, self._deed).start()
         yield
         if meant and self._when != "before":
-            die()
+            self._deed()
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
@@ -50,7 +49,7 @@ class Fate(Progress):
             nonlocal sent
             sent += count
             if self._when == "at" and sent >= int(self._what):
-                die()
+                self._deed()
 
         with self.stage(title):
             yield advance
@@ -60,7 +59,7 @@ def main() -> None:
     name, package, agent, moment = sys.argv[1:]
     release = Release.of(Path(package), Path(agent), load_board("local"))
     with Connection(parse_address(f"virtual:{name}")) as connection:
-        push(connection, release, progress=Fate(moment))
+        push(connection, release, progress=Meddler(moment, die))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """The Python API with a board over SSH."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.board_releases import Bench
-from support.commands import output_of
+from support.commands import json_of
 from support.networks import tiny
 
 import edgedeploy as ed
@@ -70,11 +67,10 @@ def test_tunes_there(bench: Bench, tmp_path: Path) -> None:
 
 def test_commands_say_in_json_what_they_switched(bench: Bench, board_command: Command) -> None:
     first, second = (bench.push(each).id for each in (bench.first, bench.second))
-    rollback = json.loads(output_of(board_command, "--json", "releases", "rollback", "digits", *bench.at))
+    rollback = json_of(board_command, "releases", "rollback", "digits", *bench.at)
     assert rollback == {"host": bench.host, "model": "digits", "release": first}
-    activated = json.loads(output_of(board_command, "releases", "activate", "digits", second, *bench.at, "--json"))
-    assert activated["release"] == second
-    removed = json.loads(output_of(board_command, "releases", "gc", "--keep", 1, *bench.at, "--json"))
+    assert json_of(board_command, "releases", "activate", "digits", second, *bench.at)["release"] == second
+    removed = json_of(board_command, "releases", "gc", "--keep", 1, *bench.at)
     assert [each.rpartition("/")[2] for each in removed["removed"]] == [first]
 
 

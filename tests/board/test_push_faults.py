@@ -3,26 +3,24 @@
 In each test the board uses a first release while a second one, with another network, is pushed.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import paramiko
 import pytest
 from cable import Cable
+from push_and_die import Meddler
+from support.agents import digits
 from support.board_releases import BASE, Bench, with_manifest
 from support.patience import generous
+from support.profiles import write_profile
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.base.progress import Progress
-from edgedeploy.building import build
 from edgedeploy.errors import (
     BoardConnectionError,
     HostKeyError,
@@ -37,32 +35,12 @@ from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.target.board import load_board
-from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import down
-from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture
 def old(bench: Bench) -> str:
     return str(bench.push(bench.first).id)
-
-
-class Meddler(Progress):
-    """Does something when a stage of a push begins."""
-
-    def __init__(self, title: str, deed: Callable[[], object]) -> None:
-        self._title, self._deed = title, deed
-
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
-        if title.startswith(self._title):
-            self._deed()
-        yield
-
-    @contextmanager
-    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-        with self.stage(title):
-            yield lambda count: None
 
 
 def second_push_succeeds(bench: Bench) -> Pushed:
@@ -161,7 +139,7 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
 def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> None:
     virtual = start("local", name="fragile")
     with Connection(address_of(virtual)) as connection, pytest.raises(BoardConnectionError, match="broke") as caught:
-        push(connection, bench.release(bench.second), progress=Meddler(stage, lambda: down(virtual)))
+        push(connection, bench.release(bench.second), progress=Meddler(f"before {stage}", lambda: down(virtual)))
     assert any("power" in hint for hint in caught.value.hints)
 
 
@@ -196,7 +174,7 @@ def test_a_full_disk_is_noticed_before_anything_is_sent(small: Bench) -> None:
 @pytest.mark.parametrize("leaving_kib", [0, 20])
 def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int) -> None:
     old = small.current()
-    meddler = Meddler(stage, lambda: fill(small, leaving_kib=leaving_kib))
+    meddler = Meddler(f"before {stage}", lambda: fill(small, leaving_kib=leaving_kib))
     try:
         small.push(small.second, progress=meddler)
     except ReleaseError as error:
@@ -214,41 +192,38 @@ def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int)
 @pytest.mark.slow
 def test_going_back_needs_no_room_on_the_disk(small: Bench) -> None:
     old = small.current()
-    meddler = Meddler("confirm", lambda: fill(small, leaving_kib=0))
+    meddler = Meddler("before confirm", lambda: fill(small, leaving_kib=0))
     with pytest.raises(UnhealthyReleaseError, match=f"the board went back to {old}"):
         small.push(small.second, health=HealthCheck("false"), progress=meddler)
     small.say("rm filler")
     nothing_changed(small, old)
 
 
-def flip(bench: Bench, path: str) -> None:
-    bench.say(f"cd {BASE} && printf 'X' | dd of={path} bs=1 seek=5000 conv=notrunc")
+FLIP = "printf 'X' | dd of={} bs=1 seek=5000 conv=notrunc"
 
 
 def test_a_byte_changes_between_upload_and_self_test(bench: Bench, old: str) -> None:
     blob = bench.release(bench.second).blobs["model.so"]
+    deed = f"cd {BASE} && {FLIP.format(f'blobs/{blob}')}"
     with pytest.raises(ReleaseError, match="self-test") as caught:
-        bench.push(bench.second, progress=Meddler("assemble", lambda: flip(bench, f"blobs/{blob}")))
+        bench.push(bench.second, progress=Meddler("before assemble", lambda: bench.say(deed)))
     assert "model.so" in str(caught.value)
     assert bench.current() == old
     assert bench.current_works()
     assert "model.so" in second_push_succeeds(bench).uploaded
 
 
-def test_a_byte_of_the_release_in_use_has_changed(bench: Bench, old: str) -> None:
-    flip(bench, f"releases/digits/{old}/model.so")
+@pytest.mark.parametrize(
+    ("deed", "uploaded"),
+    [(FLIP.format("model.so"), {"model.so"}), ("echo other >new && mv new model.so", set())],
+    ids=["a byte changed", "a file was replaced"],
+)
+def test_the_release_in_use_is_repaired(bench: Bench, old: str, deed: str, uploaded: set[str]) -> None:
+    bench.say(f"cd {BASE}/releases/digits/{old} && {deed}")
     assert not bench.current_works()
     repaired = bench.push(bench.first)
-    assert repaired.state == "pushed"
-    assert set(repaired.uploaded) == {"model.so"}
+    assert (repaired.state, set(repaired.uploaded)) == ("pushed", uploaded)
     assert bench.current() == repaired.id != old
-    assert bench.current_works()
-
-
-def test_a_file_of_the_release_in_use_was_replaced(bench: Bench, old: str) -> None:
-    bench.say(f"cd {BASE}/releases/digits/{old} && echo other >new && mv new model.so")
-    repaired = bench.push(bench.first)
-    assert (repaired.state, repaired.uploaded) == ("pushed", {})
     assert bench.current_works()
 
 
@@ -277,7 +252,9 @@ def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> 
 )
 def test_the_board_refuses_a_hostile_package(bench: Bench, old: str, trick: str) -> None:
     folder = f"{BASE}/releases/digits"
-    deed = Meddler("self-test", lambda: bench.say(f"cd {folder}/staging-*/ && chmod +w manifest.json && {trick}"))
+    deed = Meddler(
+        "before self-test", lambda: bench.say(f"cd {folder}/staging-*/ && chmod +w manifest.json && {trick}")
+    )
     with pytest.raises(ReleaseError, match="self-test"):
         bench.push(bench.second, progress=deed)
     nothing_changed(bench, old)
@@ -299,14 +276,6 @@ def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Sta
     assert bench.current_works()
 
 
-@pytest.fixture(scope="module")
-def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    def package(board: str) -> Path:
-        return build(find_source("digits"), resolve(board), tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
-
-    return package
-
-
 def refused(bench: Bench, package: Path, numbers: str) -> None:
     """Push a package that the board cannot run, and see that nothing was sent."""
     before = bench.current()
@@ -319,29 +288,28 @@ def refused(bench: Bench, package: Path, numbers: str) -> None:
     assert bench.current() == before
 
 
-def test_aarch64_boards_refuse_armhf(start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]) -> None:
+def test_aarch64_boards_refuse_armhf(start: Start, bench: Bench, tmp_path: Path) -> None:
     with replace(bench, virtual=start("rpi4")) as board:
-        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+        wrong = digits(tmp_path / "armhf.tar.gz", "rpi-armhf")
+        refused(board, wrong, r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
 
 
 # Slow, as every test that needs an agent for another architecture.
 @pytest.mark.slow
-def test_a_refusal_changes_nothing(start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]) -> None:
-    right = packages_of_boards("rpi4")
+def test_a_refusal_changes_nothing(start: Start, tmp_path: Path) -> None:
+    right, wrong = (digits(tmp_path / f"{board}.tar.gz", board) for board in ("rpi4", "rpi-armhf"))
     other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
     with Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4") as board:
         board.say(f"rm -rf {BASE}")
         board.push(board.first)
-        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+        refused(board, wrong, r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
         assert board.current_works()
         second_push_succeeds(board)
 
 
 def test_a_package_that_needs_a_newer_glibc_is_refused(start: Start, bench: Bench, tmp_path: Path) -> None:
-    profile = tmp_path / "old.yaml"
-    native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
-    profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')
-    right = build(find_source("digits"), resolve(str(profile)), tmp_path / "digits.tar.gz").path
+    profile = write_profile(tmp_path, "local", toolchain="zig", glibc="2.28")
+    right = digits(tmp_path / "digits.tar.gz", profile)
     other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
     newer = with_manifest(right, "newer.tar.gz", abi=read_manifest(right).abi.model_copy(update={"glibc": "2.34"}))
     with Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start) as board:

@@ -1,7 +1,5 @@
 """What is in use on a board: recorded, confirmed by checks or undone, gone back from; trials never are."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -14,10 +12,11 @@ import numpy as np
 import pytest
 from cable import Cable
 from conftest import Command
+from push_and_die import Meddler
 from support.board_releases import BASE, Bench
-from support.commands import output_of, refused
+from support.commands import json_of, output_of, refused
 from support.patience import becomes
-from test_push_faults import Meddler
+from support.profiles import write_profile
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
 from edgedeploy.release.health import MOST_BYTES, HealthCheck
@@ -27,7 +26,6 @@ from edgedeploy.release.switching import previous
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opened_together
-from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 
 
@@ -56,12 +54,8 @@ def test_going_back_goes_on_going_back(bench: Bench, board_command: Command) -> 
         assert bench.current() == expected
     assert board_command("releases", "rollback", "digits", *bench.at)[0] == 16
     assert bench.current() == first
-    assert bench.events()[-4:] == [
-        ("returned", second),
-        ("confirmed", second),
-        ("returned", first),
-        ("confirmed", first),
-    ]
+    events = [(event, id) for id in (second, first) for event in ("returned", "confirmed")]
+    assert bench.events()[-4:] == events
 
 
 @pytest.mark.slow
@@ -96,7 +90,7 @@ def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Com
     began = datetime.now(timezone.utc).replace(microsecond=0)
     first, second = pushed(bench, bench.first, bench.second)
     bench.bring(bench.variant(1))
-    listed = json.loads(board_command("releases", "list", "--json", *bench.at)[1])
+    listed = json_of(board_command, "releases", "list", *bench.at)
     assert [(each["id"], each["state"]) for each in listed[:2]] == [(first, "was in use"), (second, "in use")]
     assert (listed[2]["state"], listed[2]["trial"], listed[2]["current"]) == ("trial", True, False)
     for each in listed[:2]:
@@ -105,7 +99,7 @@ def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Com
         assert each["history"][0]["who"].startswith("root@")
         assert began <= datetime.fromisoformat(each["made"])
     board_command("releases", "gc", "--keep", 1, *bench.at)
-    history = json.loads(board_command("releases", "list", "--history", "--json", *bench.at)[1])
+    history = json_of(board_command, "releases", "list", "--history", *bench.at)
     assert [(each["event"], each["id"]) for each in history] == bench.events()
     assert {each["id"] for each in history} == {first, second}  # also of what is gone
     out = board_command("releases", "list", *bench.at)[1]
@@ -135,21 +129,21 @@ def test_a_trial_of_a_release_is_that_release(bench: Bench) -> None:
     assert bench.trials() == []
 
 
-@pytest.mark.slow
-def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
-    place = Place(resolve("local"), bench.host)
-    with opened_together([bench.first, bench.second], place, temporarily=True) as networks:
+def tried(bench: Bench, *packages: Path) -> list[np.ndarray]:
+    """The outputs, for the same input, of packages that are tried together and whose files are gone by then."""
+    with opened_together(packages, Place(resolve("local"), bench.host), temporarily=True) as networks:
         assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
         tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
-        first, second = (network.runner.run(tensors) for network in networks)
-    assert not np.array_equal(first["prob"], second["prob"])
+        return [network.runner.run(tensors)["prob"] for network in networks]
+
+
+@pytest.mark.slow
+def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
+    assert not np.array_equal(*tried(bench, bench.first, bench.second))
 
 
 def test_equal_packages_are_tried_side_by_side(bench: Bench) -> None:
-    with opened_together([bench.first] * 4, Place(resolve("local"), bench.host), temporarily=True) as networks:
-        assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
-        tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
-        first, *others = (network.runner.run(tensors)["prob"] for network in networks)
+    first, *others = tried(bench, *[bench.first] * 4)
     assert all(np.array_equal(first, other) for other in others)
 
 
@@ -233,9 +227,9 @@ def test_a_check_that_fails_for_the_release_in_use_does_not_remove_it(bench: Ben
 @pytest.mark.slow
 def test_a_release_that_does_not_work_where_it_is_used_is_undone(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
-    deed = Meddler("confirm", lambda: bench.say(f"cd {BASE}/releases/digits/current/ && rm model.so && echo >model.so"))
+    deed = f"cd {BASE}/releases/digits/current/ && rm model.so && echo >model.so"
     with pytest.raises(UnhealthyReleaseError, match=r"model\.so"):
-        bench.push(bench.second, progress=deed)
+        bench.push(bench.second, progress=Meddler("before confirm", lambda: bench.say(deed)))
     assert bench.current() == first
     assert bench.stock().record.entries[-1].reason == "self-test"
 
@@ -275,23 +269,16 @@ def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Co
     assert "\x1b[2J" not in out + err
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    fields = load_board("local").model_dump(mode="json", exclude_defaults=True)
-    check = {"health_check": "echo from the profile; exit 4", "health_check_s": 30}
-    path = tmp_path / "checked.yaml"
-    path.write_text(json.dumps({**fields, "cores": 1, **check}))
-    return path
-
-
 @pytest.mark.slow
-def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, profile: Path) -> None:
+def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, tmp_path: Path) -> None:
+    check = "echo from the profile; exit 4"
+    profile = write_profile(tmp_path, "local", cores=1, health_check=check, health_check_s=30)
     at = ("--board", profile, "--host", bench.host)
     assert "from the profile" in refused(board_command, 23, "push", bench.first, *at)
     assert board_command("push", bench.first, *at, "--health-check", "")[0] == 0
     first = bench.current()
-    out = output_of(board_command, "push", bench.second, *at, "--health-check", "echo well", "--json")
-    assert json.loads(out)[0]["health_check"] == "well"
+    [said] = json_of(board_command, "push", bench.second, *at, "--health-check", "echo well")
+    assert said["health_check"] == "well"
     # Going back is checked as pushing is.
     second = bench.current()
     refused(board_command, 23, "releases", "rollback", "digits", *at)
@@ -310,13 +297,13 @@ def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_comm
             Connection(cable.address) as connection,
             pytest.raises(BoardConnectionError) as caught,
         ):
-            push(connection, bench.release(bench.second), progress=Meddler("confirm", cable.cut))
+            push(connection, bench.release(bench.second), progress=Meddler("before confirm", cable.cut))
         assert any("did not confirm it" in hint for hint in caught.value.hints)
 
     cut_off()
     second = bench.current()
     assert second != first
-    listed = json.loads(board_command("releases", "list", "--json", *bench.at)[1])
+    listed = json_of(board_command, "releases", "list", *bench.at)
     assert [each["state"] for each in listed] == ["was in use", "in use, not confirmed"]
     # The release that was in use before is the way back, of a command as of a push that fails.
     with bench.connected() as connection:
@@ -336,17 +323,14 @@ def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_comma
     other = bench.other()
     hosts = [bench.host, "board@127.0.0.1:1", f"virtual:{other.name}"]
     options = [part for host in hosts for part in ("--host", host)]
-    check = "test ! -e ~/sick"
+    push = ("push", bench.first, "--board", "local", *options, "--health-check", "test ! -e ~/sick")
     bench.say("touch sick")
     try:
-        code, out, err = board_command("push", bench.first, "--board", "local", *options, "--health-check", check)
+        code, out, err = board_command(*push)
         assert code == 23
         assert [bool(re.search(rf"{re.escape(host)} .*failed", out)) for host in hosts] == [True, True, False]
         assert err.count(" failed: ") == 2
-        code, out, _ = board_command(
-            "push", bench.first, "--board", "local", *options, "--health-check", check, "--json"
-        )
-        said = json.loads(out)
+        said = json.loads(board_command(*push, "--json")[1])
         assert [each["host"] for each in said] == hosts
         assert [each.get("exit_code") for each in said] == [23, 13, None]
         assert said[2]["current"] is True
