@@ -1,7 +1,5 @@
 """Logging in: with the user's keys and configuration, to boards whose host keys are known."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess
@@ -10,13 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
-from support.commands import need, printed, started
+from support.commands import executable, need, printed, started
+from support.listeners import serving_each
 from support.notebook import Notebook
 from support.patience import becomes
-from support.ssh_servers import made_key, new_key, own_home, stanza, write_config
+from support.ssh_servers import made_key, new_key, own_home, sleep_after_greeting, stanza, write_config
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
@@ -91,20 +91,16 @@ def test_a_connection_that_breaks_after_the_last_byte_of_the_input_is_named(conn
 
 def test_a_server_that_greets_and_then_says_nothing_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.remote.login.CONNECT_S", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        greeting = threading.Thread(target=lambda: streams.append(listener.accept()[0]))
-        streams: list[socket.socket] = []
-        greeting.start()
-        address = Address("127.0.0.1", "pi", listener.getsockname()[1])
-        connecting = threading.Thread(target=lambda: (greeting.join(), streams[0].sendall(b"SSH-2.0-Sleepy\r\n")))
-        connecting.start()
-        with pytest.raises(BoardConnectionError, match=r"cannot be reached.*did not answer within 0\.5 s"):
-            Connection(address)
-        connecting.join()
-        streams[0].close()
+    with (
+        serving_each(sleep_after_greeting) as port,
+        pytest.raises(BoardConnectionError, match=r"cannot be reached.*did not answer within 0\.5 s"),
+    ):
+        Connection(Address("127.0.0.1", "pi", port))
 
 
-def test_an_unknown_host_key_is_recorded_once_and_shown(board: VirtualBoard) -> None:
+def test_an_unknown_host_key_is_refused_on_request_or_recorded_once_and_shown(board: VirtualBoard) -> None:
+    refused(like_any_other(board), HostKeyError, "not known.*SHA256:", strict=True)
+    assert not known_hosts_file().exists()
     notes = Notebook()
     assert logged_in(like_any_other(board), progress=notes) == "own"
     fingerprint = paramiko.ECDSAKey(filename=str(board.folder / "etc/ssh/host_key")).fingerprint
@@ -113,11 +109,6 @@ def test_an_unknown_host_key_is_recorded_once_and_shown(board: VirtualBoard) -> 
     assert logged_in(like_any_other(board), progress=notes, strict=True) == "own"
     assert len(notes.lines) == 1
     assert len(known_hosts_file().read_text().splitlines()) == 1
-
-
-def test_an_unknown_host_key_is_refused_where_that_is_asked_for(board: VirtualBoard) -> None:
-    refused(like_any_other(board), HostKeyError, "not known.*SHA256:", strict=True)
-    assert not known_hosts_file().exists()
 
 
 def other_key(board: VirtualBoard) -> str:
@@ -182,8 +173,9 @@ def test_jump_hosts_in_a_circle_are_named(board: VirtualBoard, ssh: Path) -> Non
 
 
 def test_a_proxy_command_is_run_by_a_shell(board: VirtualBoard, ssh: Path) -> None:
-    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} %h %p | cat"
-    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {relay}"))
+    """Here OpenSSH's own connection to the same board."""
+    relay = "ssh -o StrictHostKeyChecking=no -W %h:%p jump | cat"
+    write_config(ssh, stanza("jump", board), stanza("desk", board, more=f"ProxyCommand {relay}"))
     assert destination(parse_address("desk")) is None
     assert logged_in("desk") == "own"
     write_config(ssh, stanza("desk", board, more="ProxyCommand echo cannot reach %h >&2; exit 1"))
@@ -195,7 +187,7 @@ def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Pat
     refused("desk", BoardConnectionError, "(?s)OpenSSH refuses.*nosuchoption")
 
 
-def test_without_openssh_its_configuration_is_ignored_and_a_note_says_so(
+def test_openssh_may_be_missing(
     board: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write_config(ssh, stanza("desk", board))
@@ -256,20 +248,17 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         yield hold
 
 
-Spoil = Callable[[Address], Address]
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("wrong", "message"),
     [
-        (lambda address: replace(address, host="no-such-board.invalid"), "no host"),
-        (lambda address: replace(address, port=1), "cannot be reached: Connection refused"),
-        (lambda address: replace(address, user="nobody-here"), "refuses the login"),
+        ({"host": "no-such-board.invalid"}, "no host"),
+        ({"port": 1}, "cannot be reached: Connection refused"),
+        ({"user": "nobody-here"}, "refuses the login"),
     ],
     ids=["no such host", "nothing listens", "unknown user"],
 )
-def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, message: str) -> None:
-    assert refused(spoil(like_any_other(board)), BoardConnectionError, message)
+def test_says_why_a_board_is_not_reached(board: VirtualBoard, wrong: dict[str, Any], message: str) -> None:
+    assert refused(replace(like_any_other(board), **wrong), BoardConnectionError, message)
 
 
 def open_ends() -> tuple[int, int]:
@@ -355,17 +344,11 @@ def test_what_is_printed_before_a_command_is_no_answer(start: Start, who: str) -
     board = start("local", name="chatty")
     root = root_of(board)
     if who == "~/.ssh/rc":
-        rc = root / "home" / board.user / ".ssh" / "rc"
-        rc.parent.mkdir()
-        rc.write_text(CHATTY)
+        executable(root / "home" / board.user / ".ssh" / "rc", CHATTY)
     else:
-        shell = root / "bin" / "chatty"
-        shell.write_text(f'#!/bin/sh\n{CHATTY}\nexec /bin/sh "$@"\n')
-        shell.chmod(0o755)
+        executable(root / "bin" / "chatty", f'{CHATTY}\nexec /bin/sh "$@"')
         accounts = root / "etc" / "passwd"
-        accounts.write_text(
-            accounts.read_text().replace(f"/home/{board.user}:/bin/sh", f"/home/{board.user}:/bin/chatty")
-        )
+        accounts.write_text(accounts.read_text().replace(f"{board.user}:/bin/sh", f"{board.user}:/bin/chatty"))
     try:
         with Connection(address_of(board)) as connection:
             assert b"you have mail" in raw_output(connection, "true")

@@ -1,18 +1,16 @@
 """TCP through a board's SSH connection, in both directions, and SSH servers that do not allow it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from cable import Cable
-from support.listeners import listening
+from support.listeners import listening, serving_each
 from support.patience import becomes
 from support.virtual_boards import Start
 
@@ -31,34 +29,20 @@ def virtual(start: Start) -> VirtualBoard:
     return start("local", name="tunnel")
 
 
-@contextmanager
-def echo() -> Iterator[int]:
+def echo() -> AbstractContextManager[int]:
     """A server of ours that sends back what it gets, to the end of it; boards here share our loopback interface."""
+    return serving_each(lambda stream: stream.sendall(received_from(stream)))
 
-    def serve(stream: socket.socket) -> None:
-        with stream:
-            content = b"".join(iter(lambda: stream.recv(1 << 16), b""))
-            stream.sendall(content)
 
-    def accept() -> None:
-        while True:
-            try:
-                stream, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(stream,), daemon=True).start()
-
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield int(listener.getsockname()[1])
-        listener.shutdown(socket.SHUT_RDWR)
+def received_from(stream: socket.socket) -> bytes:
+    return b"".join(iter(lambda: stream.recv(1 << 16), b""))
 
 
 def echoed(port: int, content: bytes) -> bytes:
     with socket.create_connection((LOOPBACK, port), 20) as stream:
         sender = threading.Thread(target=lambda: (stream.sendall(content), stream.shutdown(socket.SHUT_WR)))
         sender.start()
-        received = b"".join(iter(lambda: stream.recv(1 << 16), b""))
+        received = received_from(stream)
         sender.join()
     return received
 
