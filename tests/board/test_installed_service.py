@@ -1,30 +1,32 @@
-"""`edgedeploy service` with the systemd of a user: installed, killed, hung, switched, stopped, and removed."""
-
-from __future__ import annotations
+"""`edgedeploy service` with the systemd of a user: installed, killed, hung, rebooted, switched, and removed."""
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Command, run_command
-from support.board_releases import Bench
-from support.commands import output_of, refused
-from support.patience import until
+from support.agents import unpack
+from support.board_releases import Bench, two_packages
+from support.commands import executable, json_of, need, output_of, refused
+from support.patience import beside, until
 from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, user_systemd
+from support.virtual_boards import Start, said
 
-from edgedeploy.errors import InputError, ServiceError
+from edgedeploy.errors import InputError, ServiceError, VirtualBoardError
 from edgedeploy.remote import connection
 from edgedeploy.remote.place import Place
 from edgedeploy.service.systemd import LOGS, Choices, Service, unit_text
+from edgedeploy.virtual.board import VirtualBoard, _systemd_of, down, reboot
 
 
 @pytest.fixture
@@ -33,16 +35,16 @@ def systemd(home: Home) -> Iterator[UserSystemd]:
         yield made
 
 
-def log_of(home: Home) -> list[dict[str, Any]]:
-    return events((home.folder / BASE / "logs" / "digits.jsonl").read_text().splitlines())
+def log_of(home: Path) -> list[dict[str, Any]]:
+    return events((home / BASE / "logs" / "digits.jsonl").read_text().splitlines())
 
 
-def count(home: Home, event: str) -> int:
-    return sum(each["event"] == event for each in log_of(home))
+def count(log: list[dict[str, Any]], event: str) -> int:
+    return sum(each["event"] == event for each in log)
 
 
-def client(systemd: UserSystemd) -> Client:
-    return Client(systemd.runtime / "edgedeploy-digits" / "socket")
+def client(runtime: Path) -> Client:
+    return Client(runtime / "edgedeploy-digits" / "socket")
 
 
 def service_of(systemd: UserSystemd, model: str = "digits") -> Service:
@@ -54,10 +56,10 @@ class TestWithSystemd:
     def test_it_answers_follows_releases_and_survives_kills_and_hangs(self, home: Home, systemd: UserSystemd) -> None:
         made = service_of(systemd).install(Choices("200M", "150%", watchdog_s=2))
         assert (made.unit, made.socket) == ("edgedeploy-digits.service", "$XDG_RUNTIME_DIR/edgedeploy-digits/socket")
-        with client(systemd) as one:
+        with client(systemd.runtime) as one:
             home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
             home.switch(SECOND)
-            until(lambda: count(home, "switched"))
+            until(lambda: count(log_of(home.folder), "switched"))
             home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
 
         said = service_of(systemd).status()
@@ -65,23 +67,23 @@ class TestWithSystemd:
         assert (said["enabled"], said["release"]) == (True, SECOND)
 
         systemd.kill(said["pid"], signal.SIGKILL)
-        until(lambda: count(home, "ready") == 2)
-        with client(systemd) as one:
+        until(lambda: count(log_of(home.folder), "ready") == 2)
+        with client(systemd.runtime) as one:
             home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
 
         systemd.kill(service_of(systemd).status()["pid"], signal.SIGSTOP)
-        until(lambda: count(home, "ready") == 3)
+        until(lambda: count(log_of(home.folder), "ready") == 3)
         said = service_of(systemd).status()
         assert said["restarts"] == 2
 
         service_of(systemd).control("stop")
         said = service_of(systemd).status()
         assert (said["active"], said["pid"]) == (False, None)
-        assert log_of(home)[-1]["event"] == "ended"
+        assert log_of(home.folder)[-1]["event"] == "ended"
         service_of(systemd).control("start")
-        assert count(home, "ready") == 4
+        assert count(log_of(home.folder), "ready") == 4
         logs = systemd.run(LOGS, str(BASE), "digits", "2", "").text.splitlines()
-        assert [json.loads(line) for line in logs] == log_of(home)[-2:]
+        assert [json.loads(line) for line in logs] == log_of(home.folder)[-2:]
 
         service_of(systemd).control("uninstall")
         assert not (systemd.runtime / "edgedeploy-digits").exists()
@@ -94,12 +96,12 @@ class TestWithSystemd:
         with user_systemd(home.folder) as before:
             service_of(before).install(Choices())
             socket = before.runtime / "edgedeploy-digits" / "socket"
-            with client(before) as one:
+            with client(before.runtime) as one:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
         until(lambda: not socket.exists())
         with user_systemd(home.folder) as next_time:
-            until(lambda: count(home, "ready") == 2)
-            with client(next_time) as one:
+            until(lambda: count(log_of(home.folder), "ready") == 2)
+            with client(next_time.runtime) as one:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
             assert service_of(next_time).status()["enabled"]
 
@@ -112,7 +114,7 @@ class TestWithSystemd:
         with pytest.raises(ServiceError, match=r"no-such-camera.*; the board is unchanged"):
             service_of(systemd).install(Choices(camera="/dev/no-such-camera"))
         assert [unit.name for unit in units.iterdir() if unit.is_file()] == ["edgedeploy-digits.service"]
-        with client(systemd) as one:
+        with client(systemd.runtime) as one:
             home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
 
     def test_without_a_release_or_with_an_old_agent_nothing_is_written(self, home: Home, systemd: UserSystemd) -> None:
@@ -121,11 +123,107 @@ class TestWithSystemd:
         assert raised.value.hints == ("edgedeploy push retinaface",)
         old = home.releases / FIRST / "agent"
         old.unlink()
-        old.write_text("#!/bin/sh\necho usage: agent run\n")
-        old.chmod(0o755)
+        executable(old, "echo usage: agent run")
         with pytest.raises(ServiceError, match="the agent of the release in use is older than services"):
             service_of(systemd).install(Choices())
         assert not (home.folder / ".config" / "systemd" / "user").exists()
+
+
+# On virtual boards that systemd runs.
+SERVICE_S = 240  # emulated, on a machine with other work
+
+
+@pytest.fixture(scope="module", params=["rpi4", "rpi-armhf"])
+def board(request: pytest.FixtureRequest, start: Start) -> Iterator[VirtualBoard]:
+    try:
+        virtual = start(request.param, name=f"{request.param}-system", systemd=True)
+    except VirtualBoardError as error:
+        if "control groups" in str(error):
+            pytest.skip(str(error))
+        raise
+    yield virtual
+    down(virtual)
+
+
+def root_of(board: VirtualBoard) -> Path:
+    """Its files as they are seen from here; the socket among them is the same to the kernel."""
+    return Path(f"/proc/{_systemd_of(board)}/root")
+
+
+@pytest.mark.slow
+def test_it_survives_a_kill_a_reboot_and_a_push(board: VirtualBoard, board_command: Command, tmp_path: Path) -> None:
+    at = ("--board", board.board, "--host", f"virtual:{board.name}")
+    packages = two_packages(board.board, tmp_path)
+    folder = unpack(packages[0], tmp_path / "package")
+    content = (folder / "selftest" / "input-0.bin").read_bytes()
+    wanted = np.fromfile(folder / "selftest" / "output-0.bin", np.float32)
+
+    def asked() -> str:
+        with client(root_of(board) / "run/user/1000") as one:
+            reply, outputs = one.ask("run", content)
+        assert reply["ok"], reply
+        np.testing.assert_allclose(np.frombuffer(outputs, np.float32), wanted, atol=1e-4)
+        return str(reply["release"])
+
+    def logs() -> list[dict[str, Any]]:
+        return log_of(root_of(board) / "home" / board.user)
+
+    def status() -> dict[str, Any]:
+        return dict(json_of(board_command, "service", "status", "digits", *at))
+
+    def is_ready(times: int) -> Callable[[], bool]:
+        return lambda: count(logs(), "ready") == times
+
+    output_of(board_command, "push", packages[0], *at)
+    assert json_of(board_command, "service", "install", "digits", *at)["lingers"]
+    first = asked()
+    assert status()["release"] == first
+
+    said(board, f"kill -9 {status()['pid']}")
+    until(is_ready(2), SERVICE_S)
+    assert asked() == first
+    assert status()["restarts"] == 1
+
+    assert "systemd" in said(board, "ps -o pid,args")
+    reboot(board)
+    until(is_ready(3), SERVICE_S)  # the log goes on, though nobody has logged in to start it
+    assert asked() == first
+    after = status()
+    assert (after["active"], after["enabled"], after["restarts"]) == (True, True, 0)
+
+    replies: list[dict[str, Any]] = []
+
+    def send_frames(ended: Event) -> None:
+        with client(root_of(board) / "run/user/1000") as one:
+            while not ended.is_set():
+                replies.append(one.ask("run", content)[0])
+
+    with beside(send_frames):
+        until(lambda: len(replies) > 5, SERVICE_S)
+        output_of(board_command, "push", packages[1], *at)
+        until(lambda: replies[-1]["release"] != first, SERVICE_S)
+        seen = len(replies)
+        until(lambda: len(replies) > seen + 5, SERVICE_S)
+    assert all(reply["ok"] for reply in replies)
+    releases = [reply["release"] for reply in replies]
+    second = releases[-1]
+    assert releases == [first] * releases.count(first) + [second] * releases.count(second)
+    [switched] = [each for each in logs() if each["event"] == "switched"]
+    assert (switched["before"], switched["release"]) == (first, second)
+    assert count(logs(), "ready") == 3
+    assert count(logs(), "failed") == 0
+
+    output_of(board_command, "service", "uninstall", "digits", *at)
+    reboot(board)
+    assert not said(board, f"ls {BASE}/logs").split()
+
+
+@pytest.mark.slow
+def test_files_stay_and_processes_go(board: VirtualBoard, board_command: Command) -> None:
+    said(board, "echo here >kept; nohup sleep 1000 >/dev/null 2>&1 &")
+    output_of(board_command, "virtual", "reboot", board.name)
+    assert said(board, "cat kept") == "here"
+    assert "sleep 1000" not in said(board, "ps")
 
 
 class TestCommands:
@@ -143,10 +241,10 @@ class TestCommands:
         at = "$XDG_RUNTIME_DIR/edgedeploy-digits/socket"
         installed = output_of(service, "install", "digits", "--memory-max", "100M")
         assert installed == f"edgedeploy-digits.service runs on pi@there, at {at}\n"
-        assert json.loads(output_of(service, "status", "digits", "--json"))["release"] == FIRST
+        assert json_of(service, "status", "digits")["release"] == FIRST
         assert "active (running)" in output_of(service, "status", "digits")
         output_of(service, "stop", "digits")
-        assert not json.loads(output_of(service, "status", "digits", "--json"))["active"]
+        assert not json_of(service, "status", "digits")["active"]
         output_of(service, "start", "digits")
         assert output_of(service, "uninstall", "digits") == "the service of digits is removed from pi@there\n"
         assert "pi@there has no service edgedeploy-digits" in refused(service, 26, "stop", "digits")
@@ -177,12 +275,8 @@ class TestUnit:
     @pytest.mark.parametrize("systemd", [252, 257])
     @pytest.mark.parametrize("choices", [Choices(), Choices("256M", "150%", 2), Choices(camera="http://cam/a%20b")])
     def test_systemd_knows_each_line(self, tmp_path: Path, user: str | None, systemd: int, choices: Choices) -> None:
-        if shutil.which("systemd-analyze") is None:
-            pytest.skip("needs systemd-analyze: apt install systemd")
-        agent = tmp_path / BASE / "releases" / "digits" / "current" / "agent"
-        agent.parent.mkdir(parents=True)
-        agent.write_text("#!/bin/sh\n")
-        agent.chmod(0o755)
+        need("systemd-analyze", "systemd")
+        executable(tmp_path / BASE / "releases" / "digits" / "current" / "agent", "")
         unit = tmp_path / "edgedeploy-digits.service"
         unit.write_text(unit_text("digits", choices, str(tmp_path), user, systemd))
         command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]

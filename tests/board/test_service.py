@@ -1,7 +1,5 @@
 """`agent service`: what docs/service.md promises to clients, to systemd and to whoever reads the log."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import mmap
@@ -24,13 +22,10 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT
-from support.agents import command_of, digits_with_use, need_jpeg, request
-from support.patience import generous, until
-from support.services import FIRST, SECOND, Client, Home, events
-
-from edgedeploy.building import build
-from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import find_source
+from support.agents import command_of, digits, digits_with_use, need_jpeg, request
+from support.commands import executable
+from support.patience import beside, generous, until
+from support.services import FIRST, SECOND, Client, Home, events, home_of
 
 
 class TestClients:
@@ -137,9 +132,8 @@ class TestClients:
     def test_one_for_whom_there_is_no_thread_is_refused_and_the_next_served(self, home: Home) -> None:
         with home.running() as service, home.client() as client:
             limits = resource.prlimit(service.pid, resource.RLIMIT_AS)
-            resource.prlimit(
-                service.pid, resource.RLIMIT_AS, (psutil.Process(service.pid).memory_info().vms, limits[1])
-            )
+            taken = psutil.Process(service.pid).memory_info().vms
+            resource.prlimit(service.pid, resource.RLIMIT_AS, (taken, limits[1]))
             with home.client() as refused:
                 assert (refused.greeting["ok"], refused.greeting["code"]) == (False, 1)
             resource.prlimit(service.pid, resource.RLIMIT_AS, limits)  # a request may need memory of its own
@@ -149,14 +143,15 @@ class TestClients:
     def test_what_is_announced_takes_no_memory_before_it_comes(self, home: Home) -> None:
         with home.running() as service:
             before = psutil.Process(service.pid).memory_info().rss
+            fields = {"width": 8192, "height": 16384, "format": "bgr", "bytes": 3 << 27}
             clients = [home.client() for _ in range(4)]
             for each in clients:
-                fields = {"width": 8192, "height": 16384, "format": "bgr", "bytes": 3 << 27}
                 each.socket.sendall(request("detect", **fields) + bytes(1 << 22))  # more than a socket holds
             with home.client() as other:
                 home.assert_right(FIRST, *other.ask("run", home.inputs[FIRST]))
             assert psutil.Process(service.pid).memory_info().rss - before < 1 << 26
             for each in clients:
+                each.close()
                 each.close()
 
     def test_the_memory_of_all_requests_together_is_bounded(self, home: Home) -> None:
@@ -264,20 +259,16 @@ def camera(home: Home) -> dict[str, str]:
     digit = cv2.imread(str(ROOT / "models" / "digit.png"))
     planes = cv2.cvtColor(cv2.resize(digit, (640, 480)), cv2.COLOR_BGR2YUV_I420)
     (home.folder / "frame").write_bytes(planes.tobytes())
-    program = home.folder / "bin" / "rpicam-vid"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nwhile cat '{home.folder}/frame'; do sleep 0.02; done\n")
-    program.chmod(0o755)
+    program = executable(home.folder / "bin" / "rpicam-vid", f"while cat '{home.folder}/frame'; do sleep 0.02; done")
     return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.fixture
 def seeing(home: Home, tmp_path: Path) -> Home:
     """A release in use that says how images become its input, and another."""
-    for name in (FIRST, SECOND):
-        shutil.rmtree(home.releases / name)
     package = digits_with_use(tmp_path / "used.tar.gz")
     for name in (FIRST, SECOND):
+        shutil.rmtree(home.releases / name)
         home.add(package, name)
     return home
 
@@ -346,21 +337,17 @@ class TestReleases:
     def test_it_changes_to_a_pushed_one_between_two_requests_and_loses_none(self, home: Home) -> None:
         answers: list[tuple[str, bytes]] = []
         with home.running() as process, home.client() as client:
-            done = threading.Event()
 
-            def ask() -> None:
+            def ask(done: threading.Event) -> None:
                 while not done.is_set():
                     said, content = client.ask("run", home.inputs[FIRST])
                     assert said["ok"]
                     answers.append((said["release"], content))
 
-            asking = threading.Thread(target=ask)
-            asking.start()
-            until(lambda: len(answers) > 5)
-            home.switch(SECOND)
-            until(lambda: answers[-1][0] == SECOND)
-            done.set()
-            asking.join()
+            with beside(ask):
+                until(lambda: len(answers) > 5)
+                home.switch(SECOND)
+                until(lambda: answers[-1][0] == SECOND)
             process.terminate()
             log = events(process.communicate(timeout=generous(30))[0].splitlines())
         names = [name for name, _ in answers]
@@ -390,7 +377,7 @@ class TestReleases:
         assert "model.so" in refused["error"]
 
 
-class TestItsEnd:
+class TestBeginningAndEnd:
     def test_sigterm_ends_it_after_the_requests_that_were_sent(self, home: Home) -> None:
         with home.running() as process, home.client() as client:
             count = 50
@@ -413,11 +400,9 @@ class TestItsEnd:
 
     def test_a_second_one_leaves_the_first_alone(self, home: Home) -> None:
         with home.running(), home.client() as client:
-            done = subprocess.run(
-                home.called(), env={**os.environ, "HOME": str(home.folder)}, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 1
-            assert "another program answers there" in done.stderr
+            with home.running() as second:
+                assert "another program answers there" in second.communicate(timeout=generous(30))[1]
+            assert second.returncode == 1
             home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
 
     @pytest.mark.parametrize(
@@ -438,8 +423,6 @@ class TestItsEnd:
         )  # fmt: skip
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
 
-
-class TestWhoMayUseIt:
     def test_the_socket_is_its_owners_alone(self, home: Home) -> None:
         before = os.umask(0)
         try:
@@ -448,8 +431,6 @@ class TestWhoMayUseIt:
         finally:
             os.umask(before)
 
-
-class TestSystemd:
     @pytest.mark.parametrize("abstract", [False, True])
     def test_it_says_when_it_is_ready_alive_and_stopping(self, home: Home, abstract: bool) -> None:
         name = f"edgedeploy-test-{os.getpid()}" if abstract else str(home.folder / "notify")
@@ -497,11 +478,8 @@ class TestLog:
 @pytest.mark.slow  # zig builds the agent for each first
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_the_agent_of_a_board_serves_and_follows_under_emulation(board: str, tmp_path: Path) -> None:
-    made = Home(tmp_path, command_of(board))
-    package = build(find_source("digits"), resolve(board), tmp_path / "digits.tar.gz").path
-    for name in (FIRST, SECOND):
-        made.add(package, name)
-    made.switch(FIRST)
+    package = digits(tmp_path / "digits.tar.gz", board)
+    made = home_of(tmp_path, command_of(board), (package, package))
     with made.running() as process, made.client() as client, made.client() as other:
         for each in (client, other):
             made.assert_right(FIRST, *each.ask("run", made.inputs[FIRST]))

@@ -1,12 +1,9 @@
 """Virtual boards: other machines to all that reaches them, hostile ones too, and nothing is left of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +11,9 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
-from support.commands import need, output_of, printed, refused
+from support.commands import executable, json_of, need, printed, refused
 from support.foreign import HOSTILE, SHOWN, assert_is_text
+from support.listeners import listening, sockets
 from support.patience import becomes
 from support.virtual_boards import Start, root_of
 
@@ -24,26 +22,21 @@ from edgedeploy.target.board import load_board
 from edgedeploy.target.facts import stored
 from edgedeploy.target.hosts import cpuinfo_of, missing_features
 from edgedeploy.virtual import emulation
-from edgedeploy.virtual.board import VirtualBoard, down, find, running
+from edgedeploy.virtual.board import VirtualBoard, down, find, reboot, running
+from edgedeploy.virtual.process import Process
 
 
-def connect(virtual: VirtualBoard) -> paramiko.SSHClient:
+def connect(virtual: VirtualBoard, **key: object) -> paramiko.SSHClient:
     client = paramiko.SSHClient()
     client.load_host_keys(str(virtual.known_hosts))
-    client.connect(
-        "127.0.0.1", virtual.port, virtual.user, key_filename=str(virtual.key), allow_agent=False, look_for_keys=False
-    )
+    key = key or {"key_filename": str(virtual.key)}
+    client.connect("127.0.0.1", virtual.port, virtual.user, allow_agent=False, look_for_keys=False, **key)
     return client
 
 
 def said(virtual: VirtualBoard, command: str) -> str:
     with connect(virtual) as client:
         return client.exec_command(command)[1].read().decode().strip()
-
-
-def listens(virtual: VirtualBoard) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", virtual.port)) == 0
 
 
 @pytest.fixture
@@ -55,11 +48,8 @@ def mounted_here() -> str:
     return Path("/proc/mounts").read_text()
 
 
-def test_has_users_and_a_name_of_its_own(own: VirtualBoard) -> None:
+def test_has_users_a_name_and_this_machines_architecture(own: VirtualBoard) -> None:
     assert said(own, "id -un; hostname; pwd") == "board\nown\n/home/board"
-
-
-def test_is_of_this_machines_architecture_without_an_emulator(own: VirtualBoard) -> None:
     assert not own.emulated
     assert said(own, "uname -m") == platform.machine()
 
@@ -110,17 +100,13 @@ def test_its_disk_has_the_size_that_was_asked_for(start: Start) -> None:
     assert 15 << 20 < int(said(virtual, "wc -c <big")) <= 16 << 20
 
 
-def test_only_its_own_key_logs_in(own: VirtualBoard, tmp_path: Path) -> None:
-    other = paramiko.RSAKey.generate(2048)
-    with paramiko.SSHClient() as client:
-        client.load_host_keys(str(own.known_hosts))
-        with pytest.raises(paramiko.AuthenticationException):
-            client.connect("127.0.0.1", own.port, own.user, pkey=other, allow_agent=False, look_for_keys=False)
+def test_only_its_own_key_logs_in(own: VirtualBoard) -> None:
+    with pytest.raises(paramiko.AuthenticationException):
+        connect(own, pkey=paramiko.RSAKey.generate(2048))
 
 
 def test_listens_on_loopback_only(own: VirtualBoard) -> None:
-    listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    assert next(address for address in listening if address.endswith(f":{own.port:04X}")).startswith("0100007F")
+    assert [address for address, port in sockets() if port == own.port] == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
@@ -135,11 +121,8 @@ def test_starts_whatever_the_users_umask_is(start: Start, mask: int) -> None:
     down(virtual)
 
 
-def test_is_found_again_instead_of_started_twice(own: VirtualBoard, start: Start) -> None:
+def test_is_found_again_and_one_of_another_kind_is_not_mistaken_for_it(own: VirtualBoard, start: Start) -> None:
     assert start("local", name="own") == own
-
-
-def test_one_of_another_kind_is_not_mistaken_for_it(own: VirtualBoard, start: Start) -> None:
     with pytest.raises(VirtualBoardError, match="suite bookworm, not bullseye"):
         start("local", name="own", suite="bullseye")
 
@@ -160,7 +143,7 @@ def test_a_killed_one_ends_and_is_no_longer_listed(start: Start, board_command: 
     before = mounted_here()
     virtual = start("local", name="killed")
     os.kill(virtual.process.pid, kind)
-    assert becomes(lambda: not virtual.process.alive and not listens(virtual))
+    assert becomes(lambda: not virtual.process.alive and not listening(virtual.port))
     assert mounted_here() == before
     assert "killed" not in board_command("virtual", "list")[1]
     assert not virtual.folder.exists()
@@ -176,9 +159,8 @@ def test_another_process_of_the_same_number_is_not_mistaken_for_it(start: Start)
 
 
 def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Command) -> None:
-    out = output_of(board_command, "virtual", "up", "local", "--name", "listed", "--json")
-    assert json.loads(out)["host"] == "127.0.0.1"
-    assert "listed" in [each["name"] for each in json.loads(board_command("virtual", "list", "--json")[1])]
+    assert json_of(board_command, "virtual", "up", "local", "--name", "listed")["host"] == "127.0.0.1"
+    assert "listed" in [each["name"] for each in json_of(board_command, "virtual", "list")]
     assert "listed" in board_command("virtual", "list")[1]
     assert board_command("virtual", "down", "listed") == (0, "listed has ended\n", "")
     assert "listed" not in [virtual.name for virtual in running()]
@@ -213,20 +195,30 @@ def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, board_command: Co
     monkeypatch.setattr(emulation.shutil, "which", lambda name: None if "qemu" in name else f"/usr/bin/{name}")
     monkeypatch.setattr(emulation.platform, "machine", lambda: "riscv64")
     with pytest.raises(VirtualBoardError, match="qemu-aarch64-static") as caught:
-        emulation.emulation_of(emulation.Board.model_validate(BOARD))
+        emulation.emulation_of(load_board("rpi4"))
     assert any("apt-get install qemu-user-static" in hint for hint in caught.value.hints)
 
 
-BOARD = {
-    "description": "a board",
-    "triple": "aarch64-unknown-linux-gnu",
-    "cpu": "cortex-a53",
-    "cores": 1,
-    "vector": {"bits": 128, "registers": 32},
-    "fma": {"latency": 4, "per_cycle": 1},
-    "cache": {"l1_kib": 32, "l2_kib": 512},
-    "toolchain": "zig",
-}
+@pytest.mark.slow
+def test_one_without_systemd_cannot_be_rebooted(start: Start) -> None:
+    virtual = start("local")
+    with pytest.raises(VirtualBoardError, match="has no systemd"):
+        reboot(virtual)
+    with pytest.raises(VirtualBoardError, match="runs without systemd"):
+        start("local", systemd=True)
+
+
+@pytest.mark.slow
+def test_one_that_is_still_starting_is_not_rebooted(start: Start, tmp_path: Path) -> None:
+    starting = Process.start(["sleep", "60"], tmp_path / "log")  # systemd is no child of it yet
+    virtual = start("local").model_copy(update={"systemd": True, "process": starting})
+    try:
+        with pytest.raises(VirtualBoardError, match="is starting or ending"):
+            reboot(virtual)
+    finally:
+        starting.end()
+    with pytest.raises(VirtualBoardError, match="is starting or ending"):
+        reboot(virtual)
 
 
 def test_the_emulated_cpuinfo_has_what_code_for_the_core_needs() -> None:
@@ -283,10 +275,8 @@ def test_what_is_printed_while_a_board_is_used_is_text(board: VirtualBoard, boar
 
 def test_what_a_boards_programs_say_is_text_in_errors(board: VirtualBoard, board_command: Command) -> None:
     agent = root_of(board) / "home" / board.user / ".local/share/edgedeploy/agent"
-    agent.parent.mkdir(parents=True, exist_ok=True)
     agent.unlink(missing_ok=True)
-    agent.write_text(f"#!/bin/sh\necho what\ncat >&2 <<'.'\n{HOSTILE}\n.\n")
-    agent.chmod(0o755)
+    executable(agent, f"echo what\ncat >&2 <<'.'\n{HOSTILE}\n.")
     code, out, err = board_command("boards", "probe", "--board", "local", "--host", HOST)
     assert code == 13, err
     assert r"\x1b[2J" in err
