@@ -1,12 +1,10 @@
 """C++ of the user's own is built for a board by CMake, with the compilers that edgedeploy uses."""
 
-from __future__ import annotations
-
-import shutil
 from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.agents import emulation_here
 from support.commands import need, output_of, printed
 
 from edgedeploy.package.abi import read_abi
@@ -43,12 +41,6 @@ int main() { std::cout << greeting() << std::endl; }
 """,
 }
 
-# Emulator, and the folder in which Debian's cross packages have the system that programs start from.
-EMULATORS = {
-    "EM_AARCH64": ("qemu-aarch64-static", "/usr/aarch64-linux-gnu"),
-    "EM_ARM": ("qemu-arm-static", "/usr/arm-linux-gnueabihf"),
-}
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -67,13 +59,8 @@ def build(project: Path, toolchain_file: Path) -> Path:
     return output / "hello"
 
 
-def said_by(program: Path, machine: str) -> str:
-    emulator, system = EMULATORS[machine]
-    if shutil.which(emulator) is None or not Path(system, "lib").is_dir():
-        pytest.skip(
-            f"{emulator} or {system} is missing: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross"
-        )
-    return printed(emulator, "-L", system, program)
+def said_by(program: Path, board: str) -> str:
+    return printed(*emulation_here(load_board(board)), program)
 
 
 @pytest.mark.slow  # zig compiles its C++ library for each triple once
@@ -89,7 +76,7 @@ def test_zig_programs_run_on_the_oldest_system(command: Command, project: Path, 
     assert abi.machine == machine
     assert [int(part) for part in abi.glibc.split(".")] <= [int(part) for part in profile.glibc.split(".")]
     assert not [library for library in abi.libraries if "++" in library]
-    assert said_by(program, machine) == "hello 42\n"
+    assert said_by(program, board) == "hello 42\n"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +96,7 @@ def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
     abi = read_abi(program, load_board(board))
     assert abi.machine == machine
     assert not {"libstdc++.so.6", "libgcc_s.so.1"} & set(abi.libraries)
-    assert said_by(program, machine) == "hello 42\n"
+    assert said_by(program, board) == "hello 42\n"
 
 
 def test_the_native_compiler_builds_programs(command: Command, project: Path, caplog: pytest.LogCaptureFixture) -> None:

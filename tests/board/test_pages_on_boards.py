@@ -1,7 +1,5 @@
 """Pages that are followed on a virtual Raspberry Pi 4: the tutorial, the API's, and programs of the reader's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -41,9 +39,7 @@ API = ROOT / "docs" / "api.md"
 
 
 @pytest.mark.slow
-def test_the_boards_part_of_the_page_runs(
-    board_command: Command, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_api_page_runs_on_a_board(board_command: Command, start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     emptied(start("rpi4"))
     names = lay_out(Path.cwd(), ROOT / "models")
     exec("import edgedeploy as ed", names)
