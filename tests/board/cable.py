@@ -1,7 +1,5 @@
 """A cable between us and a board, which counts what goes through it and can be cut."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

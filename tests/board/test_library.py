@@ -1,11 +1,9 @@
 """The library for programs of users' own: what docs/your-program.md and edgedeploy.h promise."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
-import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
-from support.commands import need, output_of, printed, refused
+from support.commands import json_of, need, output_of, printed, refused
 from support.library_programs import (
     EXAMPLES,
     LAYOUT,
@@ -37,6 +35,7 @@ from support.library_programs import (
 )
 from support.networks import Graph, tiny
 from support.patience import generous
+from support.profiles import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library
@@ -113,21 +112,12 @@ def assert_agree(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
 
 
 def test_the_interface_is_the_one_that_is_written_down(written: Path, tmp_path: Path) -> None:
-    """Programs that were linked earlier need all of it: only add to that file."""
+    """Programs that were linked earlier need all of it: only add to that file. Nothing else is exported."""
     (tmp_path / "layout.c").write_text(LAYOUT)
     layout = said([compiled([tmp_path / "layout.c"], tmp_path / "layout", written, board="local")])
-    found = [
-        *declarations(written / "include" / "edgedeploy.h"),
-        *layout,
-        *exported(written / "lib" / "libedgedeploy.so"),
-    ]
-    assert found == ABI.read_text().splitlines()
-
-
-def test_nothing_else_is_exported(written: Path) -> None:
-    for name in exported(written / "lib" / "libedgedeploy.so"):
-        assert name.startswith("ed_")
-        assert name.endswith("@EDGEDEPLOY_1")
+    symbols = exported(written / "lib" / "libedgedeploy.so")
+    assert [*declarations(written / "include" / "edgedeploy.h"), *layout, *symbols] == ABI.read_text().splitlines()
+    assert all(re.fullmatch(r"ed_.*@EDGEDEPLOY_1", symbol) for symbol in symbols)
 
 
 def test_it_is_small_and_needs_only_an_old_glibc(written: Path) -> None:
@@ -527,14 +517,19 @@ def test_every_example_has_less_than_60_lines() -> None:
         assert len(path.read_text().splitlines()) < 60, path
 
 
+def assert_classifies(digits: Path, image: Path, *command: object) -> list[str]:
+    """What a program prints of an image, which must be what the package's demo says of it."""
+    lines = said([*command, image, digits])
+    assert_as_python_says(lines, digits.with_suffix(".tar.gz"), image)
+    return lines
+
+
 @pytest.mark.parametrize(("toolchain", "how"), [("native", "shared"), ("zig", "shared"), ("zig", "static")])
 def test_the_example_in_c_classifies(written: Path, digits: Path, tmp_path: Path, toolchain: str, how: str) -> None:
     source = EXAMPLES / "c" / "detect.c"
     program = compiled([source], tmp_path / "detect", written, board="local", toolchain=toolchain, how=how)
     image = digit_image(tmp_path)
-    lines = said([program, image, digits])
-    assert_as_python_says(lines, digits.with_suffix(".tar.gz"), image)
-    assert lines[0] == "3 0.998865"
+    assert assert_classifies(digits, image, program)[0] == "3 0.998865"
     done = subprocess.run([program, image, "/no/such"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[:38]) == (1, "detect: there is no release /no/such: ")
     done = subprocess.run([program, "/no/such", digits], capture_output=True, text=True, check=False)
@@ -553,20 +548,16 @@ def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Pat
     need("pkg-config", "pkg-config")
     need("cc", "gcc")
     environment = {**os.environ, "PKG_CONFIG_PATH": str(written / "lib" / "pkgconfig")}
-    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "edgedeploy"], env=environment, text=True)
-    program, image = tmp_path / "detect", digit_image(tmp_path)
-    subprocess.run(["cc", EXAMPLES / "c" / "detect.c", *flags.split(), "-o", program], check=True)
-    environment["LD_LIBRARY_PATH"] = str(written / "lib")
-    done = subprocess.check_output([program, image, digits], env=environment)
-    assert_as_python_says(done.decode().splitlines(), digits.with_suffix(".tar.gz"), image)
+    flags = printed("pkg-config", "--cflags", "--libs", "edgedeploy", env=environment)
+    printed("cc", EXAMPLES / "c" / "detect.c", *flags.split(), "-o", tmp_path / "detect")
+    called = ["env", f"LD_LIBRARY_PATH={written / 'lib'}", tmp_path / "detect"]
+    assert_classifies(digits, digit_image(tmp_path), *called)
 
 
 # Zig builds its C++ library first.
 @pytest.mark.parametrize("toolchain", ["native", pytest.param("zig", marks=pytest.mark.slow)])
-def test_the_examples_in_cxx_classify_and_follow_releases(
-    command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str
-) -> None:
-    """Built by CMake: with this machine's compiler over the shared library, with zig over the static one."""
+def test_the_examples_in_cxx(command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str) -> None:
+    """They classify and follow releases. CMake builds them: with zig over the static library."""
     need("cmake", "cmake")
     options = [f"-DCMAKE_PREFIX_PATH={written}", f"-DSTATIC_RUNTIME={'ON' if toolchain == 'zig' else 'OFF'}"]
     if toolchain == "zig":
@@ -575,8 +566,7 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
         options.append(f"-DCMAKE_TOOLCHAIN_FILE={file}")
     printed("cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options)
     printed("cmake", "--build", tmp_path / "build")
-    image = digit_image(tmp_path)
-    assert_as_python_says(said([tmp_path / "build" / "detect", image, digits]), digits.with_suffix(".tar.gz"), image)
+    assert_classifies(digits, digit_image(tmp_path), tmp_path / "build" / "detect")
     second = unpacked_digits("local", tmp_path)
     link = tmp_path / "current"
     link.symlink_to(digits)
@@ -684,15 +674,13 @@ def test_the_header_for_cxx_throws_what_went_wrong(written: Path, model: Path, p
 def test_the_wheel_needs_numpy_alone(written: Path, digits: Path, tmp_path: Path) -> None:
     [wheel] = written.glob("*.whl")
     assert wheel.stat().st_size < 1_500_000
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    printed(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     for path in Path(np.__file__).parent.parent.glob("numpy*"):  # numpy, its libraries, and what pip knows of it
         (site / path.name).symlink_to(path)
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--quiet", wheel]
-    subprocess.run(install, check=True)
-    example, image = EXAMPLES / "python" / "detect.py", digit_image(tmp_path)
-    assert_as_python_says(said([python, example, image, digits]), digits.with_suffix(".tar.gz"), image)
+    printed(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--quiet", wheel)
+    assert_classifies(digits, digit_image(tmp_path), python, EXAMPLES / "python" / "detect.py")
 
 
 def test_the_wheel_is_the_same_each_time(written: Path, tmp_path: Path) -> None:
@@ -732,7 +720,7 @@ def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
 
 
 def test_the_command_says_what_it_wrote(command: Command, tmp_path: Path) -> None:
-    found = json.loads(output_of(command, "library", "--output", tmp_path / "out", "--json"))
+    found = json_of(command, "library", "--output", tmp_path / "out")
     assert found["glibc"] == "2.28"
     written = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if not path.is_dir()}
     assert set(found["files"]) == written
@@ -750,8 +738,7 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
 
 
 def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_path: Path) -> None:
-    board = tmp_path / "sparc.yaml"
-    board.write_text((ROOT / "boards" / "rpi4.yaml").read_text().replace("aarch64-unknown", "sparc64-unknown"))
+    board = write_profile(tmp_path, "rpi4", triple="sparc64-unknown-linux-gnu")
     err = refused(command, 11, "library", "--board", board, "--output", tmp_path / "a" / "b")
     assert "no agent can be built for the architecture sparc64" in err
     assert not (tmp_path / "a").exists()

@@ -1,9 +1,6 @@
 """Images in, results out: what docs/your-program.md and edgedeploy.h promise of `detect`, in C++ and Python."""
 
-from __future__ import annotations
-
 import ctypes
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import digits_with_use, unpack, unpacked
-from support.commands import output_of, refused
+from support.commands import json_of, output_of, refused
 from support.library_programs import Making, assert_as_python_says, compiled, digit_image, network, said, written
 from support.networks import Graph, tiny
 
@@ -258,7 +255,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_new_program_runs_the_release_in_use(
     command: Command, written: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
-    found = json.loads(output_of(command, "new", "app", "--language", language, "--model", "digits", "--json"))
+    found = json_of(command, "new", "app", "--language", language, "--model", "digits")
     folder, image = Path(found["folder"]), digit_image(tmp_path)
     assert {path.name for path in folder.iterdir()} == set(found["files"])
     if language == "python":

@@ -1,13 +1,11 @@
 """edgedeploy without its extra `build`, from the wheel: what is built elsewhere is pushed, run and shown."""
 
-from __future__ import annotations
-
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
@@ -28,14 +26,12 @@ Edgedeploy = Callable[..., "subprocess.CompletedProcess[str]"]
 _START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from edgedeploy.__main__ import main; main()"
 
 
-def required(
-    distribution: importlib.metadata.Distribution, extra: str = ""
-) -> Iterator[importlib.metadata.Distribution]:
+def required(distribution: Distribution, extra: str = "") -> Iterator[Distribution]:
     """What a distribution requires, whatever that requires among it."""
     for text in distribution.requires or []:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-            found = importlib.metadata.distribution(requirement.name)
+            found = Distribution.from_name(requirement.name)
             yield found
             yield from required(found)
 
@@ -44,7 +40,7 @@ def required(
 def site(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages that `pip install edgedeploy` brings, as links to those that are installed here."""
     folder = tmp_path_factory.mktemp("site")
-    [installed] = importlib.metadata.distributions(name="edgedeploy", path=[str(target)])
+    [installed] = distributions(name="edgedeploy", path=[str(target)])
     for each in {found.name: found for found in required(installed)}.values():
         for file in each.files or []:
             name, place = file.parts[0], Path(str(each.locate_file(""))) / file.parts[0]

@@ -1,7 +1,5 @@
 """Candidates measured on real servers under a real tracker: times, and what becomes of bad kernels and lost devices."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -110,11 +108,8 @@ def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: B
 
 def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
     batch = builder.build([kernels.reading_weights])
-    beyond_all_caches = Evaluation(displaced_bytes=64 << 20)
-    with (
-        Measurer(farm, "local", beyond_all_caches) as cold,
-        Measurer(farm, "local", Evaluation(displaced_bytes=0)) as warm,
-    ):
+    beyond_all_caches, nothing = (Evaluation(displaced_bytes=count) for count in (64 << 20, 0))
+    with Measurer(farm, "local", beyond_all_caches) as cold, Measurer(farm, "local", nothing) as warm:
         # Other programs displace weights too, so one quiet moment of several is enough.
         pairs = ((*cold.measure(batch), *warm.measure(batch)) for _ in range(10))
         assert any(min(memory.seconds) > 1.2 * min(cache.seconds) for memory, cache in pairs)
@@ -126,9 +121,8 @@ def test_whole_numbers_are_zero_for_they_may_be_indices(builder: Builder, measur
 
 def test_exactly_the_guilty_are_blamed(builder: Builder, measurer: Measurer) -> None:
     sound = kernels.doubling
-    batch = builder.build(
-        [sound, kernels.crashing, sound, kernels.endless, kernels.raising, sound, kernels.of_any_size]
-    )
+    mixed = [sound, kernels.crashing, sound, kernels.endless, kernels.raising, sound, kernels.of_any_size]
+    batch = builder.build(mixed)
     began = time.monotonic()
     outcomes = measurer.measure(batch)
     assert time.monotonic() - began < generous(25)

@@ -1,7 +1,5 @@
 """OpenCL devices of boards: by the agent here, with packages and TVM's RPC, and on a virtual NUC."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -18,21 +16,14 @@ import psutil
 import pytest
 from conftest import Command
 from support.agents import answer, call, request, unpacked
-from support.commands import output_of, started
+from support.commands import json_of, output_of, started
 from support.networks import two_sides
 from support.opencl_devices import ONE_THREAD, make_faulty
 from support.patience import generous
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.errors import (
-    DeviceMemoryError,
-    KernelBuildError,
-    NoOpenCLError,
-    OpenCLDeviceLostError,
-    OpenCLError,
-    WorkGroupError,
-)
+from edgedeploy.errors import KernelBuildError, NoOpenCLError, OpenCLDeviceLostError, OpenCLError
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import LIBRARY_NAME
@@ -100,17 +91,6 @@ def test_a_served_network_answers_from_the_device(agent: Path, opencl: Any, pack
 
 
 @pytest.mark.slow
-def test_without_a_driver_it_ends_with_the_documented_code(
-    agent: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "none").mkdir()
-    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    done = call(agent, "run", package, "--fill", "zeros")
-    assert done.returncode == 21
-    assert b"no OpenCL driver is installed here" in done.stderr
-
-
-@pytest.mark.slow
 def test_an_agent_without_opencl_says_that_it_has_none(package: Path) -> None:
     done = call(agent_for(load_board("local")).path, "run", package, "--fill", "zeros")
     assert done.returncode == 21
@@ -127,8 +107,7 @@ def refused(agent: Path, package: Path) -> OpenCLError:
     assert time.monotonic() - begin < generous(LIMIT_S)
     assert done.returncode == 21, done.stderr
     assert done.stdout == b""
-    error = failure(done.returncode, "it", done.stderr.decode())
-    return error
+    return failure(done.returncode, "it", done.stderr.decode())
 
 
 NO_SUCH = f"no OpenCL device here has 'GeForce' in its name: there is {ONE_THREAD}"
@@ -137,8 +116,12 @@ NO_SUCH = f"no OpenCL device here has 'GeForce' in its name: there is {ONE_THREA
 @pytest.mark.quick("an unknown device")
 @pytest.mark.parametrize(
     ("variable", "value", "why"),
-    [("EDGEDEPLOY_OPENCL_DEVICE", "GeForce", NO_SUCH), ("POCL_DEVICES", "", "OpenCL has no device here")],
-    ids=["an unknown device", "a driver without devices"],
+    [
+        ("EDGEDEPLOY_OPENCL_DEVICE", "GeForce", NO_SUCH),
+        ("POCL_DEVICES", "", "OpenCL has no device here"),
+        ("OCL_ICD_VENDORS", os.devnull, "no OpenCL driver is installed here"),
+    ],
+    ids=["an unknown device", "a driver without devices", "no driver"],
 )
 def test_a_missing_device_is_named(
     agent: Path, package: Path, variable: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
@@ -162,15 +145,15 @@ def test_kernels_that_do_not_build_are_shown_with_the_compilers_log(agent: Path,
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
-        ("narrow", WorkGroupError, r"asks for work-groups of \d+ work-items, .* gives it 1"),
+        ("narrow", "WorkGroupError", r"asks for work-groups of \d+ work-items, .* gives it 1"),
         (
             "full",
-            DeviceMemoryError,
+            "DeviceMemoryError",
             rf"cannot allocate \d+ bytes on {ONE_THREAD}.*CL_MEM_OBJECT_ALLOCATION_FAILURE \(-4\)",
         ),
-        ("gone", OpenCLDeviceLostError, r"it cannot launch the kernel .*: CL_DEVICE_NOT_AVAILABLE \(-2\)"),
-        ("failed", OpenCLDeviceLostError, r"it failed while it was working: CL_OUT_OF_RESOURCES \(-5\)"),
-        ("stuck", OpenCLDeviceLostError, "it did not answer for 2 s"),
+        ("gone", "OpenCLDeviceLostError", r"it cannot launch the kernel .*: CL_DEVICE_NOT_AVAILABLE \(-2\)"),
+        ("failed", "OpenCLDeviceLostError", r"it failed while it was working: CL_OUT_OF_RESOURCES \(-5\)"),
+        ("stuck", "OpenCLDeviceLostError", "it did not answer for 2 s"),
     ],
 )
 def test_a_fault_of_the_device_ends_the_agent_with_its_code(
@@ -178,14 +161,14 @@ def test_a_fault_of_the_device_ends_the_agent_with_its_code(
     package: Path,
     faulty: dict[str, str],
     fault: str,
-    kind: type[OpenCLError],
+    kind: str,
     says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {**faulty, "FAULT": fault, "EDGEDEPLOY_OPENCL_TIMEOUT_S": "2"}.items():
         monkeypatch.setenv(name, value)
     error = refused(agent, package)
-    assert type(error) is kind
+    assert type(error).__name__ == kind
     assert re.search(says, str(error.why)), error.why
 
 
@@ -333,8 +316,7 @@ def test_doctor_finds_all_in_order(virtual: VirtualBoard, board_command: Command
 
 @pytest.mark.slow
 def test_probing_lists_its_own_devices_not_the_real_boards(virtual: VirtualBoard, board_command: Command) -> None:
-    out = output_of(board_command, "boards", "probe", "--board", BOARD, "--virtual", "--json")
-    [device] = json.loads(out)["opencl"]
+    [device] = json_of(board_command, "boards", "probe", "--board", BOARD, "--virtual")["opencl"]
     assert (device["kind"], device["platform"]) == ("CPU", "Portable Computing Language")
     assert load_board(BOARD).device == OpenCL(name="Intel", kind="intel")
     assert f"opencl         {device['name']}" in board_command("boards", "show", BOARD)[1]

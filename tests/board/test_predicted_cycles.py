@@ -1,15 +1,12 @@
 """Cycles on Cortex-A72 and Cortex-A76, predicted from what the boards' own code, and other engines' wheels, execute."""
 
-from __future__ import annotations
-
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import output_of, refused
+from support.commands import json_of, output_of, refused
 from support.networks import Graph
 from support.predictions import require_predictions
 from support.quantised_networks import FORMS, quantise, random_samples
@@ -47,8 +44,7 @@ def of_bytes(path: Path) -> Path:
 
 
 def prediction(command: Command, path: Path, board: str, *options: object) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(output_of(command, "predict", path, "--board", board, "--json", *options))
-    return said
+    return dict(json_of(command, "predict", path, "--board", board, *options))
 
 
 def test_the_same_network_gives_the_same_counts_and_cycles(command: Command, tmp_path: Path, board: str) -> None:
@@ -166,8 +162,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @needs_root
 def test_onnxruntime_agrees_and_is_predicted_once(command: Command, tmp_path: Path, board: str, results: Path) -> None:
     path = pointwise(tmp_path / "net.onnx")
-    options = ["--board", board, "--against", "onnxruntime", "--json"]
-    said = json.loads(output_of(command, "predict", path, *options))
+    options = ["--board", board, "--against", "onnxruntime"]
+    said = json_of(command, "predict", path, *options)
     peer: dict[str, Any]
     [peer] = said["against"]
     if "pip" in peer.get("left_out", ""):
@@ -180,7 +176,7 @@ def test_onnxruntime_agrees_and_is_predicted_once(command: Command, tmp_path: Pa
     assert bound < said["cycles"] < 2 * bound
     assert bound < peer["cycles"] < 4 * bound
     kept = results.read_text()
-    assert json.loads(output_of(command, "predict", path, *options))["against"] == [peer]
+    assert json_of(command, "predict", path, *options)["against"] == [peer]
     assert results.read_text() == kept
 
 

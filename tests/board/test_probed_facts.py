@@ -1,14 +1,11 @@
 """What a board said when it was probed is kept, shown, and a default for what its profile leaves open."""
 
-from __future__ import annotations
-
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import json_of, output_of
 from support.profiles import write_profile
 
 from edgedeploy.target.facts import Facts, Probed, store, stored
@@ -75,12 +72,12 @@ def test_a_damaged_file_is_left_out(open_profile: str) -> None:
 
 
 def test_a_probed_board_is_shown_with_host_time_and_facts(board_command: Command) -> None:
-    assert board_command("boards", "show", "local", "--json")[1].count('"probed": []') == 1
+    assert json_of(board_command, "boards", "show", "local")["probed"] == []
     output_of(board_command, "boards", "probe", "--board", "local", "--virtual")
     out = output_of(board_command, "boards", "show", "local")
     assert "UTC, virtual:local: " in out
     assert "glibc          2.36" in out
-    [probed] = json.loads(board_command("boards", "show", "local", "--json")[1])["probed"]
+    [probed] = json_of(board_command, "boards", "show", "local")["probed"]
     assert probed["host"] == "virtual:local"
     assert probed["facts"]["glibc"] == "2.36"
     assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(probed["time"].replace("Z", "+00:00"))).seconds < 600

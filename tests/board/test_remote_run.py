@@ -1,7 +1,5 @@
 """Networks on a board give what they give here, and say on which board."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
-from support.commands import notes_of, output_of
+from support.commands import json_of, notes_of, output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
 from support.networks import FEATURES, Graph, streamed_lstm
@@ -81,8 +79,8 @@ def test_each_function_of_the_network_is_timed_on_the_board_as_here(session: Rem
 
 
 def test_run_prints_the_time_of_each_function_on_the_board(board_command: Command, bench: Bench) -> None:
-    options = ("--profile", "--json", "--repeat", "2", "--host", bench.host)
-    functions = json.loads(output_of(board_command, "run", bench.first, *options))["functions"]
+    options = ("--profile", "--repeat", "2", "--host", bench.host)
+    functions = json_of(board_command, "run", bench.first, *options)["functions"]
     assert functions[0]["ms"] > 0
     assert {"runtime", "fused_conv2d_add1_relu1"} <= {each["function"] for each in functions}
     assert any(each.get("operations") for each in functions)
@@ -198,7 +196,7 @@ def test_a_video_connects_once(bench: Bench, board_command: Command, connections
     assert said[0] == said[1]
 
 
-def test_states_are_handed_on_over_one_connection(
+def test_states_share_a_connection(
     bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
 ) -> None:
     network = streamed_lstm(tmp_path / "vad.onnx")
@@ -235,7 +233,7 @@ def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, 
     relu = graph.node("Relu", graph.conv(graph.input("x", [1, 3, "h", "w"]), 3, 8, 3))
     network = graph.save(tmp_path / "net.onnx", relu)
     shapes = [word for size in (8, 12) for word in ("--input-shape", f"x:1,3,{size},{size}")]
-    package = json.loads(output_of(board_command, "build", network, *shapes, "--json"))[0]["package"]
+    package = json_of(board_command, "build", network, *shapes)[0]["package"]
     for size in (12, 8):
         x = np.random.default_rng(size).random((1, 3, size, size), dtype=np.float32)
         np.savez(tmp_path / "in.npz", x=x)
@@ -248,9 +246,7 @@ def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_zoo")
-def test_two_networks_of_a_demo_share_a_connection(
-    bench: Bench, board_command: Command, connections: list[str]
-) -> None:
+def test_two_networks_share_a_connection(bench: Bench, board_command: Command, connections: list[str]) -> None:
     here = output_of(board_command, "demo", "facepipe", "--board", "local")
     there = output_of(board_command, "demo", "facepipe", *bench.at)
     assert len(connections) == 1
@@ -276,8 +272,7 @@ def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Benc
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:
-    out = output_of(board_command, "run", bench.first, "--host", bench.host, "--json", "-o", "out.npz", "--repeat", 3)
-    said = json.loads(out)
+    said = json_of(board_command, "run", bench.first, "--host", bench.host, "-o", "out.npz", "--repeat", 3)
     assert said["model"] == "digits"
     assert said["machine"]
     assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
@@ -292,7 +287,7 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
 @pytest.mark.slow
 @pytest.mark.parametrize("board", EMULATED)
 def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: Command, board: str) -> None:
-    [built] = json.loads(output_of(board_command, "build", "digits", "--board", board, "--virtual", "--json"))
+    [built] = json_of(board_command, "build", "digits", "--board", board, "--virtual")
     assert built["checked"] == "emulated"
     assert 0 <= built["error_of_tolerance"] < 1
     code, out, err = board_command("demo", "digits", "--virtual")
@@ -319,5 +314,5 @@ def test_the_agent_runs_on_debian_11(board_command: Command, start: Start, board
         paths = (f"{BASE}/out/output-0.bin", f"{BASE}/releases/digits/current/selftest/output-0.bin")
         found, wanted = (np.frombuffer(connection.run(f"cat {path}").output, np.float32) for path in paths)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * wanted.max())
-    out = output_of(board_command, "run", "digits", "--board", board, "--host", f"virtual:{old.name}", "--json")
-    assert json.loads(out)["machine"].startswith(machine)
+    said = json_of(board_command, "run", "digits", "--board", board, "--host", f"virtual:{old.name}")
+    assert said["machine"].startswith(machine)

@@ -1,7 +1,5 @@
 """Servers of TVM's RPC: on boards through SSH, on this machine; what befalls them, and that nothing is left of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,11 +15,10 @@ from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
 from support.patience import becomes, generous
 from support.rpc_clients import facts_from, left_on
-from support.virtual_boards import Start
+from support.virtual_boards import Start, said
 
 from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError
 from edgedeploy.remote.address import Address, address_of
-from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, summary, tracker
@@ -214,17 +211,16 @@ def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard
 
 
 def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, endpoint: Endpoint) -> None:
-    with Connection(address_of(virtual)) as connection:
-        connection.run("cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
+    said(virtual, "cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY):
         pass
     assert left_on(address_of(virtual)) == ""
 
 
 def test_a_full_disk_is_reported(start: Start, endpoint: Endpoint) -> None:
-    address = address_of(start("local", name="no-room", disk_mib=16))
-    with Connection(address) as connection:
-        connection.run("dd if=/dev/zero of=fill bs=1M count=64")
+    virtual = start("local", name="no-room", disk_mib=16)
+    said(virtual, "dd if=/dev/zero of=fill bs=1M count=64")
+    address = address_of(virtual)
     began = time.monotonic()
     with pytest.raises(UnsuitableBoardError, match="not enough room"):
         BoardServer(address, load_board("local"), endpoint, KEY)

@@ -1,7 +1,5 @@
 """`edgedeploy tune` as a whole: real boards over SSH or this machine, real measurements, and what befalls them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -18,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import notes_of, output_of, refused, started
+from support.commands import json_of, notes_of, output_of, refused, started
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import becomes, generous
 from support.rpc_clients import left_on
-from support.virtual_boards import Start
+from support.virtual_boards import Start, said
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest
@@ -60,16 +58,14 @@ class Run:
         self.process = process
         self.events: list[Json] = []
         self._said: list[str] = []
-        self._threads = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_messages)]
+        readers = [self._read_events, lambda: self._said.extend(process.stderr)]
+        self._threads = [threading.Thread(target=read, daemon=True) for read in readers]
         for thread in self._threads:
             thread.start()
 
-    def _read(self) -> None:
+    def _read_events(self) -> None:
         for line in self.process.stdout:
             self.events.append(json.loads(line))
-
-    def _read_messages(self) -> None:
-        self._said.extend(self.process.stderr)
 
     def of(self, kind: str) -> list[Json]:
         return [event for event in self.events if event.get("event") == kind]  # an error is none
@@ -119,16 +115,11 @@ def descendants() -> set[int]:
     return {process.pid for process in children if holds(process, "python", "agent rpc")}
 
 
-def releases_on(virtual: VirtualBoard) -> str:
-    with Connection(address_of(virtual)) as connection:
-        return connection.run("cd ~/.local/share/edgedeploy && ls -d releases/*/* trials/*/*").text
-
-
 EMULATED = [pytest.param(board, marks=pytest.mark.slow) for board in ("rpi4", "rpi-armhf")]
 
 
 @pytest.mark.parametrize("board", ["local", *EMULATED])
-def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
+def test_a_board_is_tuned_by_ssh(
     board: str, start: Start, network: Path, board_command: Command, tmp_path: Path
 ) -> None:
     virtual = start(board, name=f"tune-{board}")
@@ -139,7 +130,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
         run = tuned(network, *place, "--trials", 2, "-o", records, limit_s=500)
     assert beyond == set()
     assert left_on(address_of(virtual)) == ""
-    assert releases_on(virtual) == ""
+    assert said(virtual, "cd ~/.local/share/edgedeploy && ls -d releases/*/* trials/*/*") == ""
     assert descendants() == before
 
     [ended] = run.of("run ended")
@@ -154,8 +145,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     assert len({trial.workload for trial in kept}) == 3
     assert sum(not trial.final for trial in kept) == 6
 
-    output = output_of(board_command, "build", network, "--board", board, "--tuning-records", records, "--json")
-    [built] = json.loads(output)
+    [built] = json_of(board_command, "build", network, "--board", board, "--tuning-records", records)
     manifest = read_manifest(Path(built["package"]))
     assert manifest.tuning_records == built["tuning_records"] is not None
     output_of(board_command, "push", built["package"], "--host", f"virtual:{virtual.name}")
@@ -169,8 +159,8 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     assert default_folder("local").is_dir()
     hashes = {}
     for chosen in ([], ["--tuning-records", "none"], ["--tuning-records", default_folder("local")]):
-        output = output_of(board_command, "build", network, *chosen, "--json", "-o", tmp_path / "out")
-        hashes[str(chosen[-1:])] = json.loads(output)[0]["tuning_records"]
+        [built] = json_of(board_command, "build", network, *chosen, "-o", tmp_path / "out")
+        hashes[str(chosen[-1:])] = built["tuning_records"]
     own, none, named = hashes.values()
     assert own == named is not None
     assert none is None
@@ -195,12 +185,10 @@ def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path:
 
 @pytest.mark.slow
 def test_another_model_begins_with_what_records_know_of_its_tasks(network: Path, tmp_path: Path) -> None:
-    first = tuned(network, "--tasks", "0", "--trials", 8, "--no-compare", "-o", tmp_path / "first")
+    one_task = (network, "--tasks", "0", "--no-compare")
+    first = tuned(*one_task, "--trials", 8, "-o", tmp_path / "first")
     best = min(first.trials(), key=lambda trial: sorted(trial["seconds"])[len(trial["seconds"]) // 2])
-    second = tuned(
-        network, "--tasks", "0", "--trials", 2, "--no-compare", "-o", tmp_path / "second",
-        "--tuning-records", tmp_path / "first",
-    )  # fmt: skip
+    second = tuned(*one_task, "--trials", 2, "-o", tmp_path / "second", "--tuning-records", tmp_path / "first")
     default, liked = (trial["configuration"] for trial in second.trials())
     assert default == first.trials()[0]["configuration"]
     assert liked == best["configuration"] or best["number"] == 0
@@ -234,8 +222,7 @@ def test_an_ended_run_leaves_nothing_running_and_resumes(how: signal.Signals, ne
 
 
 def kill_agent(virtual: VirtualBoard, run: Run) -> None:
-    with Connection(address_of(virtual)) as connection:
-        connection.run("kill -9 $(grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
+    said(virtual, "kill -9 $(grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
 
 
 def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
@@ -356,7 +343,6 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:
-    output = output_of(board_command, "tune", network, "--board", "rpi4", "--tasks", "list", "--json")
-    [tasks] = json.loads(output).values()
+    [tasks] = json_of(board_command, "tune", network, "--board", "rpi4", "--tasks", "list").values()
     assert [task["number"] for task in tasks] == [0, 1, 2]
     assert all(task["candidates"] > 1 and task["mflop"] > 0 for task in tasks)
