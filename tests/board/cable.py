@@ -5,6 +5,8 @@ import socket
 import threading
 from pathlib import Path
 
+from support.listeners import serving_each
+
 from edgedeploy.base.closing import Closing
 from edgedeploy.remote.address import Address
 from edgedeploy.virtual.board import HOST, VirtualBoard
@@ -18,15 +20,14 @@ class Cable(Closing):
         self._cut_after = cut_after
         self._ends: list[socket.socket] = []
         self._flowing: list[threading.Event] = []
-        self._listener = socket.create_server((HOST, 0))
-        self._port = int(self._listener.getsockname()[1])
+        self._stack = contextlib.ExitStack()
+        self._port = self._stack.enter_context(serving_each(self._lead))
         self._known_hosts = folder / f"known_hosts-{self._port}"
         self.lead_to(virtual)
         self.address = Address(HOST, virtual.user, self._port, virtual.key, self._known_hosts)
-        threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self._listener.close()
+        self._stack.close()
         self.cut()
 
     def lead_to(self, virtual: VirtualBoard) -> None:
@@ -44,21 +45,14 @@ class Cable(Closing):
         for flows in self._flowing:
             flows.set()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                here, _ = self._listener.accept()
-                try:
-                    there = socket.create_connection((HOST, self._virtual.port))
-                except OSError:  # the board is down
-                    here.close()
-                    continue
-                self._ends += [here, there]
-                flows = threading.Event()
-                flows.set()
-                self._flowing.append(flows)
-                threading.Thread(target=self._carry, args=(here, there, flows, True), daemon=True).start()
-                threading.Thread(target=self._carry, args=(there, here, flows, False), daemon=True).start()
+    def _lead(self, here: socket.socket) -> None:
+        there = socket.create_connection((HOST, self._virtual.port))
+        self._ends += [here, there]
+        flows = threading.Event()
+        flows.set()
+        self._flowing.append(flows)
+        threading.Thread(target=self._carry, args=(there, here, flows, False), daemon=True).start()
+        self._carry(here, there, flows, True)
 
     def _carry(self, source: socket.socket, target: socket.socket, flows: threading.Event, counted: bool) -> None:
         with contextlib.suppress(OSError):

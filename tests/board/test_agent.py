@@ -376,11 +376,8 @@ def transforming(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built.path
 
 
-@pytest.mark.parametrize(
-    "board",
-    # Agents of others are built for it alone.
-    ["local", "rpi4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rpi-armhf", "visionfive2"))],
-)
+@pytest.mark.quick("local", "rpi4")  # agents of others are built for it alone
+@pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf", "visionfive2"])
 def test_outputs_match_build_time_weights(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *options = command_of(board)
     (tmp_path / "in.bin").write_bytes(np.random.default_rng(3).standard_normal(32 * 24 * 24).astype("<f4").tobytes())

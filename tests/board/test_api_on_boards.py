@@ -41,13 +41,9 @@ def test_a_network_there_gives_what_it_gives_here(bench: Bench) -> None:
         assert there.machine == board.facts.line()
         assert len(there.time(repeat=3).runs_ms) == 3
         assert there.memory()
+        assert board.open("digits").detect(DIGIT)[0].label == "3"
     with pytest.raises(InputError, match="digits was closed"):
         there(data)
-
-
-def test_detects_there(bench: Bench) -> None:
-    with ed.connect(bench.board, host=bench.host) as board:
-        assert board.open("digits").detect(DIGIT)[0].label == "3"
 
 
 @pytest.mark.slow

@@ -32,6 +32,9 @@ from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 
+# Slow, but for the tests that say otherwise.
+pytestmark = pytest.mark.quick()
+
 NAMED = {each.name: each for each in CHECKS}
 WAY = ("address", "SSH server", "host key", "login")
 
@@ -71,7 +74,8 @@ def finding(case: Case, *names: str, state: State = State.FAILED) -> Finding:
     return found
 
 
-@pytest.mark.parametrize("board", ["local", pytest.param("rpi4", marks=pytest.mark.slow)])
+@pytest.mark.quick("local")
+@pytest.mark.parametrize("board", ["local", "rpi4"])
 def test_a_working_board_is_ready_and_nothing_stays_there(board: str, board_command: Command, start: Start) -> None:
     with Connection(address_of(start(board))) as connection:
         wanted, there = load_board(board).glibc, probe(connection).glibc
@@ -85,7 +89,6 @@ def test_a_working_board_is_ready_and_nothing_stays_there(board: str, board_comm
     assert states["agent"] in ("ok", "warning")  # it may not be built yet
 
 
-@pytest.mark.slow
 def test_another_architecture_than_the_profiles_is_a_fault(board_command: Command, virtual: VirtualBoard) -> None:
     code, out, err = board_command("doctor", "--board", "rpi4", "--host", "virtual:patient")
     assert code == 22
@@ -96,7 +99,6 @@ def test_another_architecture_than_the_profiles_is_a_fault(board_command: Comman
     assert "not in order: architecture" in err
 
 
-@pytest.mark.slow
 def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case, line: Connection, agent: Path) -> None:
     assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; it was removed again")
     content = [agent.read_bytes()]
@@ -108,7 +110,6 @@ def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case,
     assert case.connection.sent - sent < 10_000
 
 
-@pytest.mark.slow
 def test_an_agent_not_built_yet_is_no_fault(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "not built yet" in finding(case, "architecture", "agent", state=State.WARNING).found
@@ -127,7 +128,6 @@ def on_the_way(*, strict: bool = False) -> dict[str, Finding]:
         return look(case, *WAY)
 
 
-@pytest.mark.slow
 def test_an_unknown_host_key_is_refused_or_recorded_with_a_warning(ssh: Path, virtual: VirtualBoard) -> None:
     found = on_the_way(strict=True)
     assert found["host key"].state is State.FAILED
@@ -142,6 +142,7 @@ def test_an_unknown_host_key_is_refused_or_recorded_with_a_warning(ssh: Path, vi
     assert on_the_way()["host key"].state is State.OK
 
 
+@pytest.mark.quick("*")
 def test_a_changed_host_key_is_refused_with_the_command_to_forget_it(ssh: Path, virtual: VirtualBoard) -> None:
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{virtual.port} {new_key()}\n")
     found = on_the_way()["host key"]
@@ -150,7 +151,6 @@ def test_a_changed_host_key_is_refused_with_the_command_to_forget_it(ssh: Path, 
     assert any("ssh-keygen" in hint for hint in found.hints)
 
 
-@pytest.mark.slow
 def test_an_unknown_user_key_is_told_from_a_host_key(ssh: Path, virtual: VirtualBoard, tmp_path: Path) -> None:
     other = made_key(tmp_path / "other")
     write_config(ssh, stanza("desk", virtual, key=False, more=f"IdentityFile {other}"))
@@ -161,7 +161,6 @@ def test_an_unknown_user_key_is_told_from_a_host_key(ssh: Path, virtual: Virtual
     assert any("ssh-copy-id" in hint for hint in found["login"].hints)
 
 
-@pytest.mark.slow
 def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
     with serving_each(sleep_after_greeting) as port, case_of(resolve("rpi4"), [f"pi@127.0.0.1:{port}"]) as case:
         started = time.monotonic()
@@ -174,7 +173,6 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
     assert found["folders"].state is State.OK
 
 
-@pytest.mark.slow
 def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line: Connection) -> None:
     line.run("mkdir -p .local/share && chmod 500 .local/share")
     found = finding(case, "releases")
@@ -182,7 +180,6 @@ def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line
     assert "chown" in found.hints[0]
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
     full = start("local", name="full", disk_mib=16)
     with Connection(address_of(full)) as connection, case_of(resolve("local"), ["virtual:full"]) as case:
@@ -193,7 +190,6 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
         assert "16 MiB are free" in finding(case, "releases", state=State.WARNING).found
 
 
-@pytest.mark.slow
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
     with case_of(resolve(write_profile(tmp_path, "local", glibc="2.99")), ["virtual:patient"]) as case:
         assert finding(case, *WAY, "architecture", "glibc").found.startswith("2.36, the profile states 2.99")
@@ -206,7 +202,6 @@ def through(case: Case, address: Address) -> Iterator[Case]:
         yield replace(case, address=address, connection=connection)
 
 
-@pytest.mark.slow
 def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, sshd: Callable[..., Address]) -> None:
     link = 'mkdir few && for name in sh cat dd df find id mkdir rm sed; do ln -s "$(command -v $name)" few/; done'
     assert line.run(link).code == 0
@@ -216,7 +211,6 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
     assert re.fullmatch(r"the board has no ((chmod|cut|du|ln|mv|readlink|sha256sum), )*flock(, .*)?", found.found)
 
 
-@pytest.mark.slow
 def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
     with through(case, sshd()) as without:
         found = finding(without, "programs for releases")
@@ -224,14 +218,12 @@ def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., 
     assert "apt-get install openssh-sftp-server there" in found.hints
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("line", ["AllowTcpForwarding no", "PermitOpen none", "PermitListen none"])
 def test_a_server_without_port_forwarding_is_a_warning(case: Case, sshd: Callable[..., Address], line: str) -> None:
     with through(case, sshd(line)) as closed:
         assert "tuning needs that" in finding(closed, "port forwarding", state=State.WARNING).found
 
 
-@pytest.mark.slow
 def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: Case, virtual: VirtualBoard) -> None:
     need("nsenter", "util-linux")
     home = f"{virtual.folder}/mount/root/home/{virtual.user}"
@@ -247,7 +239,6 @@ def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: 
     assert "noexec" in found.hints[0]
 
 
-@pytest.mark.slow
 def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection) -> None:
     case.program.write_bytes(b"#!/bin/sh\necho no memory >&2; kill -SEGV $$\n")
     assert "it was ended by SIGSEGV" in finding(case, "program there").found
@@ -261,16 +252,15 @@ def graphics(case: Case) -> Case:
     return replace(case, board=case.board.model_copy(update={"devices": [OpenCL(name="UHD", kind="intel")]}))
 
 
-@pytest.mark.slow
-def test_a_board_without_opencl_says_what_to_install_there(graphics: Case) -> None:
+def test_a_board_without_opencl_says_what_is_missing_there(graphics: Case) -> None:
     hints = finding(graphics, "toolchain", "ICD files").hints
     assert hints == ("on the board: sudo apt install intel-opencl-icd",)
     found = finding(graphics, "devices")
     assert found.found.startswith("no libOpenCL: ")
     assert found.hints == ("on the board: sudo apt install ocl-icd-libopencl1",)
+    assert finding(graphics, "GPU nodes").found == "there is no /dev/dri/renderD*"
 
 
-@pytest.mark.slow
 def test_a_closed_gpu_node_names_its_group(graphics: Case, line: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     line.run("mkdir -p fake/dev/dri && : >fake/dev/dri/renderD128 && chmod 0 fake/dev/dri/renderD128")
     monkeypatch.setattr(opencl, "ROOT", line.run("cd fake && pwd").text)
@@ -279,8 +269,3 @@ def test_a_closed_gpu_node_names_its_group(graphics: Case, line: Connection, mon
     assert found.hints == (f"on the board: sudo usermod -aG {user} {user}, and log in again",)
     line.run("chmod 600 fake/dev/dri/renderD128")
     finding(graphics, "GPU nodes", state=State.OK)
-
-
-@pytest.mark.slow
-def test_graphics_without_a_node_are_not_known_to_the_kernel(graphics: Case) -> None:
-    assert finding(graphics, "GPU nodes").found == "there is no /dev/dri/renderD*"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, run_command
+from conftest import Command
 from support.agents import unpack
 from support.board_releases import Bench, two_packages
 from support.commands import executable, json_of, need, output_of, refused
@@ -228,14 +228,11 @@ def test_files_stay_and_processes_go(board: VirtualBoard, board_command: Command
 
 class TestCommands:
     @pytest.fixture
-    def service(
-        self, systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> Command:
+    def service(self, systemd: UserSystemd, command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
         """`edgedeploy service` with the systemd here as a board's."""
         there = SimpleNamespace(run=systemd.run, address="pi@there")
         monkeypatch.setattr(connection, "Connection", lambda *arguments, **options: nullcontext(there))
-        run = run_command(monkeypatch, capsys)
-        return lambda *words: run("service", *words, "--board", "rpi4", "--host", "pi@there")
+        return lambda *words: command("service", *words, "--board", "rpi4", "--host", "pi@there")
 
     def test_they_say_what_they_did(self, home: Home, service: Command) -> None:
         at = "$XDG_RUNTIME_DIR/edgedeploy-digits/socket"

@@ -18,21 +18,10 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
+from support import library_programs
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
-from support.commands import json_of, need, output_of, printed, refused
-from support.library_programs import (
-    EXAMPLES,
-    LAYOUT,
-    Making,
-    assert_as_python_says,
-    compiled,
-    declarations,
-    digit_image,
-    exported,
-    network,
-    said,
-    written,
-)
+from support.commands import json_of, need, output_of, printed, refused, started
+from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, tiny
 from support.patience import generous
 from support.profiles import write_profile
@@ -49,8 +38,6 @@ from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
-
-__all__ = ["network", "written"]
 
 OK, MISUSED, INPUT, PACKAGE = 0, 2, 7, 8
 ABI = ROOT / "tests" / "support" / "library_abi.txt"
@@ -115,8 +102,12 @@ def test_the_interface_is_the_one_that_is_written_down(written: Path, tmp_path: 
     """Programs that were linked earlier need all of it: only add to that file. Nothing else is exported."""
     (tmp_path / "layout.c").write_text(LAYOUT)
     layout = said([compiled([tmp_path / "layout.c"], tmp_path / "layout", written, board="local")])
-    symbols = exported(written / "lib" / "libedgedeploy.so")
-    assert [*declarations(written / "include" / "edgedeploy.h"), *layout, *symbols] == ABI.read_text().splitlines()
+    symbols = library_programs.exported(written / "lib" / "libedgedeploy.so")
+    assert [
+        *library_programs.declarations(written / "include" / "edgedeploy.h"),
+        *layout,
+        *symbols,
+    ] == ABI.read_text().splitlines()
     assert all(re.fullmatch(r"ed_.*@EDGEDEPLOY_1", symbol) for symbol in symbols)
 
 
@@ -520,7 +511,7 @@ def test_every_example_has_less_than_60_lines() -> None:
 def assert_classifies(digits: Path, image: Path, *command: object) -> list[str]:
     """What a program prints of an image, which must be what the package's demo says of it."""
     lines = said([*command, image, digits])
-    assert_as_python_says(lines, digits.with_suffix(".tar.gz"), image)
+    library_programs.assert_as_python_says(lines, digits.with_suffix(".tar.gz"), image)
     return lines
 
 
@@ -571,9 +562,8 @@ def test_the_examples_in_cxx(command: Command, written: Path, digits: Path, tmp_
     link = tmp_path / "current"
     link.symlink_to(digits)
     frame, best = frame_of_digit(digits, 16, 16)
-    with subprocess.Popen(
-        [tmp_path / "build" / "watch", "16", "16", link], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    pipe = subprocess.PIPE
+    with started(tmp_path / "build" / "watch", 16, 16, link, stdin=pipe, stdout=pipe) as process:
 
         def answer() -> str:
             process.stdin.write(frame)
@@ -753,12 +743,12 @@ def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, 
     shared = tmp_path / "library" / "lib" / "libedgedeploy.so.1"
     assert_needs_little(shared, board, most_bytes=4_000_000)
     lines = ABI.read_text().splitlines()
-    assert exported(shared) == [line for line in lines if line.endswith("@EDGEDEPLOY_1")]
+    assert library_programs.exported(shared) == [line for line in lines if line.endswith("@EDGEDEPLOY_1")]
     (tmp_path / "layout.c").write_text(LAYOUT)
-    folder, image = unpacked_digits(board, tmp_path), digit_image(tmp_path)
+    folder, image, archive = unpacked_digits(board, tmp_path), digit_image(tmp_path), digits.with_suffix(".tar.gz")
     for how in ("shared", "static"):
         layout = compiled([tmp_path / "layout.c"], tmp_path / "layout", tmp_path / "library", board=board)
         assert set(said([*command, layout])) <= set(lines)
         for source, suffix in ((EXAMPLES / "c" / "detect.c", "c"), (EXAMPLES / "cpp" / "detect.cc", "cc")):
             program = compiled([source], tmp_path / suffix, tmp_path / "library", board=board, how=how)
-            assert_as_python_says(said([*command, program, image, folder]), digits.with_suffix(".tar.gz"), image)
+            library_programs.assert_as_python_says(said([*command, program, image, folder]), archive, image)

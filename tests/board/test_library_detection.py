@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, Command
 from support.agents import digits_with_use, unpack, unpacked
 from support.commands import json_of, output_of, refused
-from support.library_programs import Making, assert_as_python_says, compiled, digit_image, network, said, written
+from support.library_programs import Making, assert_as_python_says, compiled, digit_image, said
 from support.networks import Graph, tiny
 
 from edgedeploy.agent import edgedeploy_runtime as library
@@ -24,8 +24,6 @@ from edgedeploy.package.usage import Camera
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
-
-__all__ = ["network", "written"]
 
 OK, MISUSED, INPUT = 0, 2, 7
 

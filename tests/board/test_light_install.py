@@ -14,11 +14,8 @@ from packaging.requirements import Requirement
 from support.agents import digits_with_use
 from support.commands import printed
 from support.virtual_boards import Start
-from support.wheels import target, wheel
 
 from edgedeploy.errors import NotInstalledError
-
-__all__ = ["target", "wheel"]
 
 Edgedeploy = Callable[..., "subprocess.CompletedProcess[str]"]
 

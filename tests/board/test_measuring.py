@@ -67,9 +67,7 @@ def functions(path: Path, board: str) -> list[Any]:
     relu = graph.node("Relu", graph.conv(graph.input("data", [1, 32, 28, 28]), 32, 64, 3, pads=[1, 1, 1, 1]))
     network = find_source(str(graph.save(path, graph.node("GlobalAveragePool", relu)))).read()
     lowered = lower_network(network, load_board(board))
-    return [
-        function for variable, function in lowered.module.functions.items() if variable.name_hint in lowered.functions
-    ]
+    return [function for each, function in lowered.module.functions.items() if each.name_hint in lowered.functions]
 
 
 def test_each_function_is_timed(builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import Command
 from support import kernels
 from support.commands import notes_of, output_of, refused
-from support.networks import Graph
+from support.networks import begun
 from support.opencl_devices import ALL_THREADS
 
 from edgedeploy.errors import InputError, NoOpenCLError
@@ -38,8 +38,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def network(opencl: Any, tmp_path: Path) -> Path:
     """Four tasks: a first convolution, a 3x3, a depthwise one and a dense layer; and a function that is none."""
-    graph = Graph()
-    value = graph.input("data", [1, 3, 16, 16])
+    graph, value = begun(1, 3, 16, 16)
     value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
     value = graph.node("Relu", graph.conv(value, 16, 32, 3, pads=[1, 1, 1, 1]))
     value = graph.node("Relu", graph.conv(value, 32, 32, 3, group=32, pads=[1, 1, 1, 1]))
@@ -137,8 +136,8 @@ def test_a_missing_device_ends_tuning(opencl: Any, network: Path, board_command:
 
 
 def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: Command, tmp_path: Path) -> None:
-    graph = Graph()
-    value = graph.node("MatMul", graph.input("data", [1, 16]), graph.normal(16, 8))
+    graph, data = begun(1, 16)
+    value = graph.node("MatMul", data, graph.normal(16, 8))
     path = graph.save(tmp_path / "small.onnx", graph.node("Softmax", value, axis=1))
     tune = ("tune", path, "--board", "local-opencl", "-o", tmp_path / "records")
     why = "nothing to tune: the board's device runs no convolution and no dense layer of it"

@@ -238,13 +238,11 @@ def test_known_values_are_completed() -> None:
     ("board", "options", "compiler"),
     [
         ("rpi4", ["--toolchain", "gnu-aarch64"], "aarch64-linux-gnu"),
-        ("rpi4", ["--mcpu", "cortex-a53", "--mattr", "+crc"], None),
+        ("rpi4", ["--mcpu", "cortex-a53", "--mattr", "+crc"], ""),
         ("rpi-armhf", ["--cross-compiler", "arm-linux-gnueabihf-gcc"], "arm-linux-gnueabihf"),
     ],
 )
-def test_overrides_pass_self_tests(
-    board_command: Command, board: str, options: list[str], compiler: str | None
-) -> None:
+def test_overrides_pass_self_tests(board_command: Command, board: str, options: list[str], compiler: str) -> None:
     if compiler:
         need(f"{compiler}-gcc", f"g++-{compiler}")
     [said] = json_of(board_command, "build", "digits", "--board", board, *options, "--virtual")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support.commands import json_of, output_of, refused
-from support.networks import Graph
+from support.networks import begun
 from support.predictions import require_predictions
 from support.quantised_networks import FORMS, quantise, random_samples
 
@@ -31,8 +31,7 @@ def board(request: pytest.FixtureRequest) -> str:
 
 
 def network(path: Path) -> Path:
-    graph = Graph()
-    data = graph.input("data", [1, CHANNELS, SIZE, SIZE])
+    graph, data = begun(1, CHANNELS, SIZE, SIZE)
     first = graph.node("Relu", graph.conv(data, CHANNELS, CHANNELS, 1))
     last = graph.node("Relu", graph.conv(first, CHANNELS, CHANNELS, 3, pads=[1, 1, 1, 1]))
     return graph.save(path, graph.node("Sigmoid", last))
@@ -57,7 +56,7 @@ def test_the_same_network_gives_the_same_counts_and_cycles(command: Command, tmp
         assert count == pytest.approx(second["missed_lines"][name], rel=1e-2, abs=20), name
 
 
-def test_a_prediction_adds_up(command: Command, tmp_path: Path, board: str) -> None:
+def test_a_prediction_adds_up_and_has_the_networks_products(command: Command, tmp_path: Path, board: str) -> None:
     said = prediction(command, network(tmp_path / "net.onnx"), board)
     functions = said["functions"]
     assert said["note"] == "predicted, not measured"
@@ -69,14 +68,9 @@ def test_a_prediction_adds_up(command: Command, tmp_path: Path, board: str) -> N
     assert all(each["calls"] >= 1 for each in functions if each["function"] != "runtime")
     assert {"runtime"} < {each["function"] for each in functions}
     assert said["sampling_error_cycles"] < 0.02 * said["cycles"]
-
-
-def test_products_are_those_of_the_network(command: Command, tmp_path: Path, board: str) -> None:
-    """Winograd's convolution has fewer; where a sum begins, a product is no multiply-add. No core exceeds its peak."""
-    said = prediction(command, network(tmp_path / "net.onnx"), board)
-    count = sum(each["float_products"] for each in said["functions"])
-    assert PRODUCTS / 10 < count <= 1.02 * PRODUCTS
-    pointwise = next(each for each in said["functions"] if 0.9 < each["float_products"] / (PRODUCTS / 10) <= 1.02)
+    # Winograd's convolution has fewer; where a sum begins, a product is no multiply-add. No core exceeds its peak.
+    assert PRODUCTS / 10 < sum(each["float_products"] for each in functions) <= 1.02 * PRODUCTS
+    pointwise = next(each for each in functions if 0.9 < each["float_products"] / (PRODUCTS / 10) <= 1.02)
     peak = {"rpi4": 4, "rpi5": 8}[board]
     assert 0.5 * peak < pointwise["products_per_cycle"] <= peak
     assert 0 < said["of_peak"] < 1
@@ -135,8 +129,7 @@ needs_root = pytest.mark.usefixtures("_needs_virtual_boards")
 
 
 def pointwise(path: Path) -> Path:
-    graph = Graph()
-    data = graph.input("data", [1, CHANNELS, 28, 28])
+    graph, data = begun(1, CHANNELS, 28, 28)
     return graph.save(path, graph.node("Relu", graph.conv(data, CHANNELS, CHANNELS, 1)))
 
 
@@ -181,16 +174,10 @@ def test_onnxruntime_agrees_and_is_predicted_once(command: Command, tmp_path: Pa
 
 
 @needs_root
-def test_engines_that_cannot_be_given_a_network_say_why(command: Command, tmp_path: Path) -> None:
-    path = pointwise(tmp_path / "net.onnx")
-    out = output_of(command, "predict", path, "--board", "rpi4", "--against", "litert")
+def test_engines_that_are_left_out_or_refused_say_why(command: Command, tmp_path: Path) -> None:
+    path, options = pointwise(tmp_path / "net.onnx"), ("--board", "rpi4", "--against")
+    out = output_of(command, "predict", path, *options, "litert")
     assert "litert is left out: it reads .tflite files" in out
-
-
-@needs_root
-def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: Path) -> None:
-    path = pointwise(tmp_path / "net.onnx")
-    options = ("--board", "rpi4", "--against")
     err = refused(command, UnsupportedError.exit_code, "predict", path, *options, "openvino")
     assert "there are onnxruntime, ncnn, mnn, litert" in err
     err = refused(command, InputError.exit_code, "predict", "net.tar.gz", *options, "ncnn")

@@ -20,14 +20,8 @@ from support.patience import generous
 from support.profiles import write_profile
 from support.virtual_boards import Start
 
+from edgedeploy import errors
 from edgedeploy.agent.build import agent_for
-from edgedeploy.errors import (
-    BoardConnectionError,
-    HostKeyError,
-    ReleaseError,
-    UnhealthyReleaseError,
-    UnsuitableBoardError,
-)
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.lock import locked
@@ -108,7 +102,7 @@ def test_a_lost_lock_hides_no_error(bench: Bench, old: str, tmp_path: Path, monk
     with (
         Cable(bench.virtual, tmp_path) as cable,
         Connection(cable.address) as connection,
-        pytest.raises(BoardConnectionError, match="broke"),
+        pytest.raises(errors.BoardConnectionError, match="broke"),
         locked(connection),
     ):
         lose(connection)
@@ -127,7 +121,7 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
     with (
         Cable(bench.virtual, tmp_path, cut_after=handshake + int(share * payload)) as cable,
         Connection(cable.address) as connection,
-        pytest.raises(BoardConnectionError, match="broke") as caught,
+        pytest.raises(errors.BoardConnectionError, match="broke") as caught,
     ):
         push(connection, release)
     assert any("try again" in hint for hint in caught.value.hints)
@@ -138,7 +132,10 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
 @pytest.mark.parametrize("stage", ["upload", "assemble", "self-test", "switch"])
 def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> None:
     virtual = start("local", name="fragile")
-    with Connection(address_of(virtual)) as connection, pytest.raises(BoardConnectionError, match="broke") as caught:
+    with (
+        Connection(address_of(virtual)) as connection,
+        pytest.raises(errors.BoardConnectionError, match="broke") as caught,
+    ):
         push(connection, bench.release(bench.second), progress=Meddler(f"before {stage}", lambda: down(virtual)))
     assert any("power" in hint for hint in caught.value.hints)
 
@@ -162,7 +159,7 @@ def fill(bench: Bench, *, leaving_kib: int) -> None:
 def test_a_full_disk_is_noticed_before_anything_is_sent(small: Bench) -> None:
     old = small.current()
     fill(small, leaving_kib=100)
-    with pytest.raises(UnsuitableBoardError, match=r"KiB are needed, \d+ KiB are free") as caught:
+    with pytest.raises(errors.UnsuitableBoardError, match=r"KiB are needed, \d+ KiB are free") as caught:
         small.push(small.second)
     assert any("releases gc" in hint for hint in caught.value.hints)
     small.say("rm filler")
@@ -177,7 +174,7 @@ def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int)
     meddler = Meddler(f"before {stage}", lambda: fill(small, leaving_kib=leaving_kib))
     try:
         small.push(small.second, progress=meddler)
-    except ReleaseError as error:
+    except errors.ReleaseError as error:
         assert "No space left" in str(error)  # noqa: PT017
         assert any("releases gc" in hint for hint in error.hints)  # noqa: PT017
         assert small.current() == old
@@ -193,7 +190,7 @@ def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int)
 def test_going_back_needs_no_room_on_the_disk(small: Bench) -> None:
     old = small.current()
     meddler = Meddler("before confirm", lambda: fill(small, leaving_kib=0))
-    with pytest.raises(UnhealthyReleaseError, match=f"the board went back to {old}"):
+    with pytest.raises(errors.UnhealthyReleaseError, match=f"the board went back to {old}"):
         small.push(small.second, health=HealthCheck("false"), progress=meddler)
     small.say("rm filler")
     nothing_changed(small, old)
@@ -205,7 +202,7 @@ FLIP = "printf 'X' | dd of={} bs=1 seek=5000 conv=notrunc"
 def test_a_byte_changes_between_upload_and_self_test(bench: Bench, old: str) -> None:
     blob = bench.release(bench.second).blobs["model.so"]
     deed = f"cd {BASE} && {FLIP.format(f'blobs/{blob}')}"
-    with pytest.raises(ReleaseError, match="self-test") as caught:
+    with pytest.raises(errors.ReleaseError, match="self-test") as caught:
         bench.push(bench.second, progress=Meddler("before assemble", lambda: bench.say(deed)))
     assert "model.so" in str(caught.value)
     assert bench.current() == old
@@ -232,7 +229,7 @@ def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> 
     wrong = {**contents, "selftest/output-0.bin": bytes(len(contents["selftest/output-0.bin"]))}
     path = tmp_path / "wrong.tar.gz"
     write_package(path, manifest.model_copy(update={"files": describe(wrong)}), wrong)
-    with pytest.raises(ReleaseError, match=r"output 'prob' of the random inputs differs by .* is allowed"):
+    with pytest.raises(errors.ReleaseError, match=r"output 'prob' of the random inputs differs by .* is allowed"):
         bench.push(path)
     nothing_changed(bench, old)
 
@@ -251,11 +248,9 @@ def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> 
     ids=["a link", "a folder", "a missing file", "another file", "a name that climbs out", "a broken manifest"],
 )
 def test_the_board_refuses_a_hostile_package(bench: Bench, old: str, trick: str) -> None:
-    folder = f"{BASE}/releases/digits"
-    deed = Meddler(
-        "before self-test", lambda: bench.say(f"cd {folder}/staging-*/ && chmod +w manifest.json && {trick}")
-    )
-    with pytest.raises(ReleaseError, match="self-test"):
+    folder = f"{BASE}/releases/digits/staging-*"
+    deed = Meddler("before self-test", lambda: bench.say(f"cd {folder}/ && chmod +w manifest.json && {trick}"))
+    with pytest.raises(errors.ReleaseError, match="self-test"):
         bench.push(bench.second, progress=deed)
     nothing_changed(bench, old)
 
@@ -266,7 +261,7 @@ def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Sta
         known = cable.address.known_hosts
         theirs = known.read_text()
         known.write_text(f"[127.0.0.1]:{cable.address.port} {stranger.known_hosts.read_text().partition(' ')[2]}")
-        with pytest.raises(HostKeyError, match="nothing was sent") as caught:
+        with pytest.raises(errors.HostKeyError, match="nothing was sent") as caught:
             Connection(cable.address)
         assert any("ssh-keygen" in hint for hint in caught.value.hints)
         known.write_text(theirs)
@@ -280,7 +275,7 @@ def refused(bench: Bench, package: Path, numbers: str) -> None:
     """Push a package that the board cannot run, and see that nothing was sent."""
     before = bench.current()
     with bench.connected() as connection:
-        with pytest.raises(UnsuitableBoardError, match=numbers) as caught:
+        with pytest.raises(errors.UnsuitableBoardError, match=numbers) as caught:
             push(connection, bench.release(package))
         assert connection.sent < 4000
     assert "nothing was sent" in str(caught.value)

@@ -28,11 +28,15 @@ from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.target.resolved import resolve
 
+# Slow, but for the tests that say otherwise.
+pytestmark = pytest.mark.quick()
+
 
 def pushed(bench: Bench, *packages: Path) -> list[str]:
     return [str(bench.push(package).id) for package in packages]
 
 
+@pytest.mark.quick("*")
 def test_trials_do_not_count_as_releases(bench: Bench, board_command: Command) -> None:
     [first] = pushed(bench, bench.first)
     for number in range(3):
@@ -46,7 +50,6 @@ def test_trials_do_not_count_as_releases(bench: Bench, board_command: Command) -
     assert bench.current_works()
 
 
-@pytest.mark.slow
 def test_going_back_goes_on_going_back(bench: Bench, board_command: Command) -> None:
     first, second, _ = pushed(bench, bench.first, bench.variant(1), bench.second)
     for expected in (second, first):
@@ -58,7 +61,6 @@ def test_going_back_goes_on_going_back(bench: Bench, board_command: Command) -> 
     assert bench.events()[-4:] == events
 
 
-@pytest.mark.slow
 def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.second)
     assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
@@ -72,7 +74,6 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
     assert bench.current_works()
 
 
-@pytest.mark.slow
 def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.variant(1))
     bench.say(f"rm {BASE}/releases/digits/history")
@@ -85,7 +86,6 @@ def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_comman
     assert bench.current() == second
 
 
-@pytest.mark.slow
 def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Command) -> None:
     began = datetime.now(timezone.utc).replace(microsecond=0)
     first, second = pushed(bench, bench.first, bench.second)
@@ -108,25 +108,20 @@ def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Com
     assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d +digits +{first} +switched +root@", out)
 
 
-@pytest.mark.slow
-def test_a_trial_that_is_done_again_sends_nothing(bench: Bench) -> None:
-    bench.bring(bench.first)
-    before = bench.trials()
-    with bench.connected() as connection, locked(connection):
-        sent = connection.sent
-        bring(connection, bench.release(bench.first), temporarily=False)
-        assert connection.sent - sent < 10_000
-    assert bench.trials() == before
-    bench.bring(bench.second)
-    assert len(bench.trials()) == 1
-    assert bench.trials() != before
-
-
-@pytest.mark.slow
-def test_a_trial_of_a_release_is_that_release(bench: Bench) -> None:
+def test_trials_of_what_is_there_send_nothing(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
     assert bench.bring(bench.first).folder == f"releases/digits/{first}"
     assert bench.trials() == []
+    bench.bring(bench.second)
+    before = bench.trials()
+    with bench.connected() as connection, locked(connection):
+        sent = connection.sent
+        bring(connection, bench.release(bench.second), temporarily=False)
+        assert connection.sent - sent < 10_000
+    assert bench.trials() == before
+    bench.bring(bench.variant(1))
+    assert len(bench.trials()) == 1
+    assert bench.trials() != before
 
 
 def tried(bench: Bench, *packages: Path) -> list[np.ndarray]:
@@ -137,11 +132,11 @@ def tried(bench: Bench, *packages: Path) -> list[np.ndarray]:
         return [network.runner.run(tensors)["prob"] for network in networks]
 
 
-@pytest.mark.slow
 def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
     assert not np.array_equal(*tried(bench, bench.first, bench.second))
 
 
+@pytest.mark.quick("*")
 def test_equal_packages_are_tried_side_by_side(bench: Bench) -> None:
     first, *others = tried(bench, *[bench.first] * 4)
     assert all(np.array_equal(first, other) for other in others)
@@ -161,7 +156,6 @@ with opened_together([Path(sys.argv[2])], Place(resolve("local"), sys.argv[1]), 
 """
 
 
-@pytest.mark.slow
 def test_what_a_killed_tuning_run_left_goes_with_the_next_command(bench: Bench, board_command: Command) -> None:
     [first] = pushed(bench, bench.first)
     blobs = bench.say(f"ls {BASE}/blobs")
@@ -178,7 +172,6 @@ HEALTHY = HealthCheck("true")
 SICK = HealthCheck("echo the reader does not answer; exit 3")
 
 
-@pytest.mark.slow
 def test_a_healthy_release_is_confirmed(bench: Bench) -> None:
     script = 'echo "$EDGEDEPLOY_MODEL $EDGEDEPLOY_RELEASE"; ls; readlink ../current'
     done = bench.push(bench.first, health=HealthCheck(script))
@@ -189,6 +182,7 @@ def test_a_healthy_release_is_confirmed(bench: Bench) -> None:
     assert bench.events() == [("switched", done.id), ("confirmed", done.id)]
 
 
+@pytest.mark.quick("*")
 def test_a_release_that_is_not_healthy_is_undone(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
     with pytest.raises(UnhealthyReleaseError, match="the reader does not answer") as caught:
@@ -205,7 +199,6 @@ def test_a_release_that_is_not_healthy_is_undone(bench: Bench) -> None:
     assert bench.current() == again.id == last.id
 
 
-@pytest.mark.slow
 def test_where_nothing_was_in_use_nothing_is_again(bench: Bench) -> None:
     with pytest.raises(UnhealthyReleaseError, match="nothing was in use before"):
         bench.push(bench.first, health=SICK)
@@ -213,7 +206,6 @@ def test_where_nothing_was_in_use_nothing_is_again(bench: Bench) -> None:
     assert bench.push(bench.first, health=HEALTHY).id == bench.current()
 
 
-@pytest.mark.slow
 def test_a_check_that_fails_for_the_release_in_use_does_not_remove_it(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
     with pytest.raises(UnhealthyReleaseError, match="it was in use before and still is"):
@@ -224,7 +216,6 @@ def test_a_check_that_fails_for_the_release_in_use_does_not_remove_it(bench: Ben
     assert bench.stock().record.state(first) == "in use"
 
 
-@pytest.mark.slow
 def test_a_release_that_does_not_work_where_it_is_used_is_undone(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
     deed = f"cd {BASE}/releases/digits/current/ && rm model.so && echo >model.so"
@@ -234,7 +225,6 @@ def test_a_release_that_does_not_work_where_it_is_used_is_undone(bench: Bench) -
     assert bench.stock().record.entries[-1].reason == "self-test"
 
 
-@pytest.mark.slow
 def test_a_check_that_takes_too_long_is_ended_with_all_it_started(bench: Bench) -> None:
     [first] = pushed(bench, bench.first)
     started = time.monotonic()
@@ -245,7 +235,6 @@ def test_a_check_that_takes_too_long_is_ended_with_all_it_started(bench: Bench) 
     assert becomes(lambda: "sleep 987" not in bench.say("ps ax"))
 
 
-@pytest.mark.slow
 def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Bench) -> None:
     started = time.monotonic()
     try:
@@ -255,7 +244,6 @@ def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Ben
         bench.say("for id in $(pgrep -f '^sleep 765$'); do kill $id; done")
 
 
-@pytest.mark.slow
 def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Command) -> None:
     script = r"head -c 50000000 /dev/zero | tr '\0' x; printf '\nlast \033[2Jwords\n'"
     said = bench.push(bench.first, health=HealthCheck(script)).health
@@ -269,7 +257,6 @@ def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Co
     assert "\x1b[2J" not in out + err
 
 
-@pytest.mark.slow
 def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     check = "echo from the profile; exit 4"
     profile = write_profile(tmp_path, "local", cores=1, health_check=check, health_check_s=30)
@@ -287,7 +274,6 @@ def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_com
     assert bench.current() == first
 
 
-@pytest.mark.slow
 def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     [first] = pushed(bench, bench.first)
 
@@ -318,7 +304,6 @@ def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_comm
     assert bench.stock().record.state(second) == "in use"
 
 
-@pytest.mark.slow
 def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_command: Command) -> None:
     other = bench.other()
     hosts = [bench.host, "board@127.0.0.1:1", f"virtual:{other.name}"]

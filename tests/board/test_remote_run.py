@@ -78,14 +78,6 @@ def test_each_function_of_the_network_is_timed_on_the_board_as_here(session: Rem
     assert all(np.isfinite(array).all() for array in outputs.values())
 
 
-def test_run_prints_the_time_of_each_function_on_the_board(board_command: Command, bench: Bench) -> None:
-    options = ("--profile", "--repeat", "2", "--host", bench.host)
-    functions = json_of(board_command, "run", bench.first, *options)["functions"]
-    assert functions[0]["ms"] > 0
-    assert {"runtime", "fused_conv2d_add1_relu1"} <= {each["function"] for each in functions}
-    assert any(each.get("operations") for each in functions)
-
-
 def test_inputs_are_checked_here(session: RemoteSession) -> None:
     with pytest.raises(InputError, match="shape"):
         session.run({session.inputs[0].name: np.zeros((1, 1), np.float32)})
@@ -196,9 +188,7 @@ def test_a_video_connects_once(bench: Bench, board_command: Command, connections
     assert said[0] == said[1]
 
 
-def test_states_share_a_connection(
-    bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
-) -> None:
+def test_states_share_connections(bench: Bench, board_command: Command, connections: list[str], tmp_path: Path) -> None:
     network = streamed_lstm(tmp_path / "vad.onnx")
     frames = np.random.default_rng(0).standard_normal((3, 1, 1, FEATURES)).astype(np.float32)
     np.savez(tmp_path / "frames.npz", frame=frames)
@@ -272,13 +262,17 @@ def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Benc
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:
-    said = json_of(board_command, "run", bench.first, "--host", bench.host, "-o", "out.npz", "--repeat", 3)
+    run = ("run", bench.first, "--host", bench.host)
+    said = json_of(board_command, *run, "-o", "out.npz", "--repeat", 3, "--profile")
     assert said["model"] == "digits"
     assert said["machine"]
     assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
     assert said["memory"] == read_manifest(bench.first).memory.model_dump()
     assert 0 < said["agent_memory"]["anonymous_bytes"] <= said["agent_memory"]["resident_bytes"]
-    out = output_of(board_command, "run", bench.first, "--host", bench.host)
+    assert said["functions"][0]["ms"] > 0
+    assert {"runtime", "fused_conv2d_add1_relu1"} <= {each["function"] for each in said["functions"]}
+    assert any(each.get("operations") for each in said["functions"])
+    out = output_of(board_command, *run)
     assert re.search(r"memory: [\d,]+ bytes of workspace", out)
     assert re.search(r"memory of the agent in bytes: resident [\d,]+", out)
     assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]

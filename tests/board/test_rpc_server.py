@@ -57,9 +57,9 @@ MACHINES = {"local": "x86_64", "rpi4": "aarch64", "rpi-armhf": "arm", "visionfiv
 def test_a_trackers_clients_reach_a_board_on_loopback_alone(start: Start, board: str, machine: str) -> None:
     if board == "local" and os.uname().machine != machine:
         pytest.skip("the machine of the tests is of another kind")
-    address = address_of(start(board, name=f"rpc-{board}"))
+    virtual = start(board, name=f"rpc-{board}")
     with beyond_loopback() as beyond, tracker() as endpoint:
-        with BoardServer(address, load_board(board), endpoint, KEY) as server:
+        with BoardServer(address_of(virtual), load_board(board), endpoint, KEY) as server:
             for _ in range(2):
                 require_device(endpoint, KEY)
                 elf = facts_from(endpoint, KEY)["elf"]["machine"]
@@ -69,7 +69,7 @@ def test_a_trackers_clients_reach_a_board_on_loopback_alone(start: Start, board:
             assert summary(endpoint)[KEY].addresses == (f"127.0.0.1:{server.port}",)
         assert not listening(server.port)
     assert beyond == set()
-    assert left_on(address) == ""
+    assert left_on(virtual) == ""
 
 
 def test_several_boards_serve_one_key(virtual: VirtualBoard, endpoint: Endpoint) -> None:
@@ -97,9 +97,7 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
     notebook = Notebook()
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY, notebook) as server:
         port = server.port
-        server.run(
-            "for id in /proc/[0-9]*; do case $(readlink $id/exe) in *rpc/*/agent) kill -9 ${id##*/};; esac; done"
-        )
+        server.run("for p in /proc/[0-9]*; do case $(readlink $p/exe) in *rpc/*/agent) kill -9 ${p##*/};; esac; done")
         assert becomes(lambda: not server.alive)
         server.revive(30)
         assert server.alive
@@ -107,7 +105,7 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
         require_device(endpoint, KEY)
         assert facts_from(endpoint, KEY)["cores"] > 0
     assert any("runs again" in line for line in notebook.lines)
-    assert left_on(address_of(virtual)) == ""
+    assert left_on(virtual) == ""
 
 
 def test_a_lost_connection_ends_and_revives_agents(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
@@ -115,7 +113,7 @@ def test_a_lost_connection_ends_and_revives_agents(virtual: VirtualBoard, endpoi
         require_device(endpoint, KEY)
         cable.cut()
         assert becomes(lambda: not server.alive)
-        assert becomes(lambda: left_on(address_of(virtual)) == "")
+        assert becomes(lambda: left_on(virtual) == "")
         assert free(endpoint) == 0
         server.revive(30)
         require_device(endpoint, KEY)
@@ -124,15 +122,15 @@ def test_a_lost_connection_ends_and_revives_agents(virtual: VirtualBoard, endpoi
 
 def test_a_network_cut_without_a_word_is_survived(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
     with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
-        first = left_on(address_of(virtual))
+        first = left_on(virtual)
         cable.freeze()
         began = time.monotonic()
         server.revive(30)
         assert time.monotonic() - began < generous(20)
         assert facts_from(endpoint, KEY)["cores"] > 0
         # The first agent hears nothing any more, and ends.
-        assert len(left_on(address_of(virtual))) > len(first)
-        assert becomes(lambda: len(left_on(address_of(virtual))) <= len(first), 60)
+        assert len(left_on(virtual)) > len(first)
+        assert becomes(lambda: len(left_on(virtual)) <= len(first), 60)
         assert server.alive
 
 
@@ -179,14 +177,12 @@ def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, 
 SERVE = """
 import json, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
-from pathlib import Path
 from edgedeploy.target.board import load_board
-from edgedeploy.remote.address import Address
+from edgedeploy.remote.address import parse_address
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import tracker
 
-host, user, port, key, known_hosts = json.loads(sys.argv[1])
-place = Address(host, user, port, Path(key), Path(known_hosts)) if host else None
+place = parse_address(sys.argv[1]) if sys.argv[1] else None
 with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "a:key") as server:
     print(json.dumps([endpoint.port, server.port]), flush=True)
     time.sleep(600)
@@ -196,16 +192,14 @@ with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "a
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 @pytest.mark.parametrize("on_board", [True, False], ids=["on a board", "here"])
 def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard, how: int, on_board: bool) -> None:
-    address = address_of(virtual)
-    place = [address.host, address.user, address.port, str(address.key), str(address.known_hosts)]
-    command = [sys.executable, "-c", SERVE, json.dumps(place if on_board else [""] * 5)]
+    command = [sys.executable, "-c", SERVE, f"virtual:{virtual.name}" if on_board else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         ports = json.loads(process.stdout.readline())
         require_device(Endpoint("127.0.0.1", ports[0]), KEY)
         process.send_signal(how)
         process.wait(generous(30))
     assert becomes(lambda: not any(map(listening, ports)))
-    assert becomes(lambda: left_on(address) == "")
+    assert becomes(lambda: left_on(virtual) == "")
     home = Path(os.environ["XDG_DATA_HOME"]) / "edgedeploy" / "rpc"
     assert becomes(lambda: not home.is_dir() or not list(home.iterdir()))
 
@@ -214,25 +208,24 @@ def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, e
     said(virtual, "cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY):
         pass
-    assert left_on(address_of(virtual)) == ""
+    assert left_on(virtual) == ""
 
 
 def test_a_full_disk_is_reported(start: Start, endpoint: Endpoint) -> None:
     virtual = start("local", name="no-room", disk_mib=16)
     said(virtual, "dd if=/dev/zero of=fill bs=1M count=64")
-    address = address_of(virtual)
     began = time.monotonic()
     with pytest.raises(UnsuitableBoardError, match="not enough room"):
-        BoardServer(address, load_board("local"), endpoint, KEY)
+        BoardServer(address_of(virtual), load_board("local"), endpoint, KEY)
     assert time.monotonic() - began < generous(15)
-    assert left_on(address) == ""
+    assert left_on(virtual) == ""
     assert free(endpoint) == 0
 
 
 def test_a_board_of_another_architecture_is_refused(virtual: VirtualBoard, endpoint: Endpoint) -> None:
     with pytest.raises(UnsuitableBoardError, match="EM_AARCH64"):
         BoardServer(address_of(virtual), load_board("rpi4"), endpoint, KEY)
-    assert left_on(address_of(virtual)) == ""
+    assert left_on(virtual) == ""
 
 
 def test_a_device_of_another_architecture_is_found_by_asking_it(endpoint: Endpoint) -> None:

@@ -93,12 +93,10 @@ class TestClients:
             assert said == {"id": "x", "ok": False, "code": 7, "error": error}
             home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
 
-    @pytest.mark.parametrize(
-        "nonsense", [b"hello\n", b'{"command": "run", "bytes": -1}\n', b"[" * 70000, b"\x00\xff\n"]
-    )
-    def test_after_nonsense_that_client_is_let_go_and_others_stay(self, home: Home, nonsense: bytes) -> None:
+    @pytest.mark.parametrize("noise", [b"hello\n", b'{"command": "run", "bytes": -1}\n', b"[" * 70000, b"\x00\xff\n"])
+    def test_after_nonsense_that_client_is_let_go_and_others_stay(self, home: Home, noise: bytes) -> None:
         with home.running(), home.client() as client, home.client() as other:
-            client.socket.sendall(nonsense)
+            client.socket.sendall(noise)
             said, _ = client.reply()
             assert (said["ok"], said["code"]) == (False, 7)
             assert client.reply() == ({}, b"")

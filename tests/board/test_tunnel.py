@@ -47,7 +47,7 @@ def echoed(port: int, content: bytes) -> bytes:
     return received
 
 
-def tunnelled(direction: str, connection: Connection, port: int) -> object:
+def tunnelled(direction: str, connection: Connection, port: int) -> AbstractContextManager[int]:
     return forward(connection, lambda: port) if direction == "forward" else backward(connection, port)
 
 
@@ -57,7 +57,7 @@ DIRECTIONS = pytest.mark.parametrize("direction", ["forward", "backward"])
 @DIRECTIONS
 def test_bytes_go_through_and_so_does_their_end(virtual: VirtualBoard, direction: str) -> None:
     with echo() as port, Connection(address_of(virtual)) as connection:
-        with tunnelled(direction, connection, port) as near:  # type: ignore[attr-defined]
+        with tunnelled(direction, connection, port) as near:
             assert near != port
             assert echoed(near, MEBIBYTE) == MEBIBYTE
             results: list[bytes] = []
@@ -75,7 +75,7 @@ def test_bytes_go_through_and_so_does_their_end(virtual: VirtualBoard, direction
 def test_nobody_at_the_other_end_is_an_end(virtual: VirtualBoard, direction: str) -> None:
     with socket.create_server((LOOPBACK, 0)) as listener:
         nobody = int(listener.getsockname()[1])
-    with Connection(address_of(virtual)) as connection, tunnelled(direction, connection, nobody) as near:  # type: ignore[attr-defined]
+    with Connection(address_of(virtual)) as connection, tunnelled(direction, connection, nobody) as near:
         assert closed_at_once(near)
         assert closed_at_once(near)
         assert connection.alive
@@ -90,7 +90,7 @@ def closed_at_once(port: int) -> bool:
 def test_connections_that_stand_end_with_the_tunnel_and_no_thread_stays(virtual: VirtualBoard, direction: str) -> None:
     with echo() as port, Connection(address_of(virtual)) as connection:
         before = threading.active_count()
-        with tunnelled(direction, connection, port) as near:  # type: ignore[attr-defined]
+        with tunnelled(direction, connection, port) as near:
             stream = socket.create_connection((LOOPBACK, near), 20)
             stream.sendall(b"x")
             time.sleep(0.3)
@@ -103,7 +103,7 @@ def test_connections_that_stand_end_with_the_tunnel_and_no_thread_stays(virtual:
 @DIRECTIONS
 def test_a_connection_that_breaks_ends_what_went_through(virtual: VirtualBoard, direction: str, tmp_path: Path) -> None:
     with echo() as port, Cable(virtual, tmp_path) as cable, Connection(cable.address) as connection:
-        with tunnelled(direction, connection, port) as near, socket.create_connection((LOOPBACK, near), 20) as stream:  # type: ignore[attr-defined]
+        with tunnelled(direction, connection, port) as near, socket.create_connection((LOOPBACK, near), 20) as stream:
             stream.sendall(b"x")
             time.sleep(0.3)
             cable.cut()
@@ -129,21 +129,17 @@ def test_a_port_that_is_asked_for_is_had_if_it_is_free(virtual: VirtualBoard) ->
                 assert echoed(other, b"x") == b"x"
 
 
-@DIRECTIONS
-def test_an_ssh_server_that_forwards_nothing_is_reported(sshd: Callable[..., Address], direction: str) -> None:
-    with (
-        Connection(sshd("AllowTcpForwarding no")) as connection,
-        pytest.raises(BoardConnectionError, match="forwards no ports") as refused,
-        tunnelled(direction, connection, 9),  # type: ignore[attr-defined]
-    ):
-        pass
-    assert "AllowTcpForwarding" in refused.value.hints[0]
-
-
-def test_an_ssh_server_that_opens_ports_to_its_networks_is_refused(sshd: Callable[..., Address]) -> None:
-    with (
-        Connection(sshd("GatewayPorts yes")) as connection,
-        pytest.raises(BoardConnectionError, match="opens forwarded ports"),
-        backward(connection, 9),
-    ):
-        pass
+@pytest.mark.parametrize(
+    ("setting", "direction", "why"),
+    [
+        ("AllowTcpForwarding no", "forward", "forwards no ports"),
+        ("AllowTcpForwarding no", "backward", "forwards no ports"),
+        ("GatewayPorts yes", "backward", "opens forwarded ports"),
+    ],
+)
+def test_unfit_ssh_servers_are_refused(sshd: Callable[..., Address], setting: str, direction: str, why: str) -> None:
+    with Connection(sshd(setting)) as connection:
+        tunnel = tunnelled(direction, connection, 9)
+        with pytest.raises(BoardConnectionError, match=why) as refused, tunnel:
+            pass
+    assert setting.split()[0] in refused.value.hints[0]

@@ -105,9 +105,8 @@ def compiled(
     how: str = "shared",
 ) -> Path:
     # As the agent: zig has its C++ library for this glibc, stripped.
-    target = load_board(board).overridden(
-        {"toolchain": toolchain, **({"glibc": OLDEST_GLIBC} if toolchain == "zig" else {})}
-    )
+    glibc = {"glibc": OLDEST_GLIBC} if toolchain == "zig" else {}
+    target = load_board(board).overridden({"toolchain": toolchain, **glibc})
     suffixes = {source.suffix for source in sources}
     driver = cxx_compiler(target) if how == "static" or ".cc" in suffixes else c_compiler(target)
     lib = folder / "lib"

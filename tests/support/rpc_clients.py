@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from edgedeploy.remote.address import Address
-from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.virtual.board import VirtualBoard
 from support.patience import generous
+from support.virtual_boards import said
 
 # tvm/rpc/base.py
 TRACKER_MAGIC = 0x2F271
@@ -57,9 +57,7 @@ def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[Non
         yield
 
 
-def left_on(address: Address) -> str:
+def left_on(virtual: VirtualBoard) -> str:
     """Agents that serve on a board, and folders of servers there."""
     # The shell that runs this has it in its own command line, but not what the pattern matches.
-    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
-    with Connection(address) as connection:
-        return connection.run(script).text
+    return said(virtual, "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc")
