@@ -31,14 +31,11 @@ def board(start: Start) -> VirtualBoard:
     return start("rpi4", name="rpi4-with-python", packages=["python3", "libgomp1", "libstdc++6"])
 
 
-Measured = Callable[..., dict[str, Any]]
-
-
 @pytest.fixture
-def measured(board: VirtualBoard, board_command: Command, tmp_path: Path) -> Measured:
+def measured(board: VirtualBoard, board_command: Command, tmp_path: Path) -> Callable[..., Any]:
     """What `edgedeploy bench` says of a network there, of one thread."""
     words = ("bench", tiny(tmp_path / "net.onnx"), "--board", "rpi4", "--host", f"virtual:{board.name}", "--threads", 1)
-    return lambda *options: dict(json_of(board_command, *words, *options))
+    return lambda *options: json_of(board_command, *words, *options)
 
 
 def left_behind(board: VirtualBoard) -> list[Path]:
@@ -46,7 +43,7 @@ def left_behind(board: VirtualBoard) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_engines_take_turns_on_the_board(board: VirtualBoard, measured: Measured) -> None:
+def test_engines_take_turns_on_the_board(board: VirtualBoard, measured: Callable[..., Any]) -> None:
     vcgencmd(root_of(board) / "usr/local/bin")
     options = ("--against", "ncnn,onnxruntime,openvino", "--rounds", 3, "--runs", 6, "--profile", "--energy")
     said = measured(*options)
@@ -87,7 +84,12 @@ def test_engines_take_turns_on_the_board(board: VirtualBoard, measured: Measured
     ids=["SIGILL", "SIGSEGV", "a missing library", "wrong answers", "an end"],
 )
 def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
-    board: VirtualBoard, measured: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
+    board: VirtualBoard,
+    measured: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    reason: str,
 ) -> None:
     (tmp_path / "wheel" / "numpy").mkdir(parents=True)
     (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)

@@ -74,13 +74,12 @@ def test_a_linker_that_fails_is_shown_with_its_command_line(command: Command, tm
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 
 
-@pytest.fixture(params=EMULATED)
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.slow) for each in EMULATED])
 def board(request: pytest.FixtureRequest) -> str:
     command_of(request.param)  # builds its agent
     return str(request.param)
 
 
-@pytest.mark.slow
 def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path, board: str) -> None:
     path = tiny(tmp_path / "net.onnx")
     [said] = json_of(command, "build", path, "--board", board)
@@ -92,7 +91,6 @@ def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path,
     assert f"checked: {manifest.checked.line()}" in output_of(command, "build", path, "--board", board)
 
 
-@pytest.mark.slow
 def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
     graph = Graph()
     package = packaged(graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", []))), board)
@@ -100,7 +98,6 @@ def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
     assert package.manifest.outputs[0].shape == []
 
 
-@pytest.mark.slow
 def test_code_with_wrong_values_is_not_written(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network is imported rightly, and only what is compiled for the board is another one, of other weights."""
 
@@ -121,7 +118,6 @@ def test_code_with_wrong_values_is_not_written(tmp_path: Path, board: str, monke
     assert not (tmp_path / "net.tar.gz").exists()
 
 
-@pytest.mark.slow
 def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     crash = tmp_path / "crash.c"
     crash.write_text("__attribute__((constructor)) static void crash(void) { __builtin_trap(); }\n")

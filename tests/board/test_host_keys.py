@@ -193,11 +193,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_key(tmp_path_factory.mktemp("authority") / "key")
 
 
-Certify = Callable[..., Server]
-
-
 @pytest.fixture
-def certified(board: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[Certify]:
+def certified(board: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[Callable[..., Server]]:
     """Starts a server that shows a certificate, made with options of ssh-keygen and by a key that may be another."""
     with own_servers(board, tmp_path) as start_one, Connection(address_of(board)) as connection:
 
@@ -230,7 +227,9 @@ CERTIFICATES = {
 
 @pytest.mark.quick("expired")
 @pytest.mark.parametrize("case", CERTIFICATES)
-def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certified: Certify, authority: Path) -> None:
+def test_a_host_certificate_is_trusted_where_openssh_trusts_it(
+    case: str, certified: Callable[..., Server], authority: Path
+) -> None:
     options, trusted = CERTIFICATES[case]
     server = certified(*options)
     server.configure(known=authority_line(authority))
@@ -249,14 +248,16 @@ def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certif
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
-def test_authorities_have_keys_of_other_types(kind: str, certified: Certify, tmp_path: Path) -> None:
+def test_authorities_have_keys_of_other_types(kind: str, certified: Callable[..., Server], tmp_path: Path) -> None:
     signer = made_key(tmp_path / "signer", kind)
     server = certified("-h", "-n", "127.0.0.1", signed_by=signer)
     server.configure(known=authority_line(signer))
     assert server.is_trusted(True)
 
 
-def test_why_a_certificate_is_refused_is_said(certified: Certify, authority: Path, tmp_path: Path) -> None:
+def test_why_a_certificate_is_refused_is_said(
+    certified: Callable[..., Server], authority: Path, tmp_path: Path
+) -> None:
     server = certified("-h", "-n", "127.0.0.1", signed_by=made_key(tmp_path / "signer"))
     server.configure(known=authority_line(authority))
     assert not server.openssh_lets_in()

@@ -208,17 +208,12 @@ def test_a_library_for_another_machine_is_refused_in_one_session(farm: Endpoint,
 
 def test_ending_a_measurement_ends_its_session(builder: Builder, measurer: Measurer, server: BoardServer) -> None:
     batch = builder.build([kernels.endless])
-    running = threading.Thread(target=suppressed, args=(measurer, batch))
+    running = threading.Thread(target=pytest.raises, args=(DeviceLostError, measurer.measure, batch))
     running.start()
     time.sleep(2)
     measurer.close()
     running.join(10)
     assert not running.is_alive()
-
-
-def suppressed(measurer: Measurer, batch: Any) -> None:
-    with pytest.raises(DeviceLostError):
-        measurer.measure(batch)
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])

@@ -58,14 +58,10 @@ class Run:
         self.process = process
         self.events: list[Json] = []
         self._said: list[str] = []
-        readers = [self._read_events, lambda: self._said.extend(process.stderr)]
-        self._threads = [threading.Thread(target=read, daemon=True) for read in readers]
+        read = [(self.events, map(json.loads, process.stdout)), (self._said, process.stderr)]
+        self._threads = [threading.Thread(target=kept.extend, args=(lines,), daemon=True) for kept, lines in read]
         for thread in self._threads:
             thread.start()
-
-    def _read_events(self) -> None:
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
 
     def of(self, kind: str) -> list[Json]:
         return [event for event in self.events if event.get("event") == kind]  # an error is none

@@ -235,14 +235,12 @@ def test_the_emulated_cpuinfo_has_what_code_for_the_core_needs() -> None:
 
 HOST = "virtual:hostile"
 
-# As `. /etc/os-release` reads it, and the agent, which takes what stands between the quotes.
-OS_RELEASE = 'PRETTY_NAME="{}"\n'
-
 
 @pytest.fixture(scope="module")
 def board(start: Start) -> Iterator[VirtualBoard]:
     virtual = start("local", name="hostile")
-    (root_of(virtual) / "etc/os-release").write_text(OS_RELEASE.format(HOSTILE))
+    # As `. /etc/os-release` reads it, and the agent, which takes what stands between the quotes.
+    (root_of(virtual) / "etc/os-release").write_text(f'PRETTY_NAME="{HOSTILE}"\n')
     yield virtual
     down(virtual)
 
