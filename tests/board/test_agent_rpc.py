@@ -103,17 +103,6 @@ def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("with_session", [False, True])
-def test_it_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: bool) -> None:
-    with serving(agent, tmp_path, "--heartbeat", "60") as server:
-        session = tvm.rpc.connect("127.0.0.1", server.port, key="k") if with_session else None
-        server.end_input()
-        assert server.process.wait(generous(10)) == 0
-        del session
-        gc.collect()
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_session_says_what_the_machine_is(server: Server, agent: Path) -> None:
     session = tvm.rpc.connect("127.0.0.1", server.port, key="k", session_timeout=60)
     facts = json.loads(session.get_function("edgedeploy.target.facts")())
@@ -133,9 +122,6 @@ def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
 
 
 GREETING = greeting(b"client:k")
-
-# Boards whose agents are tried: those of others than this machine take minutes to build.
-BOARDS = ["local", *(pytest.param(board, marks=pytest.mark.slow) for board in EMULATED)]
 
 
 @contextmanager
@@ -169,7 +155,7 @@ def welcomed(server: Server) -> socket.socket:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", ["local", *EMULATED])
 def test_slow_greetings_keep_nobody_waiting_and_have_one_deadline(board: str, tmp_path: Path) -> None:
     with serving(command_of(board), tmp_path) as server, ExitStack() as stack:
         streams = [stack.enter_context(connected(server)) for _ in range(12)]
@@ -211,14 +197,18 @@ def test_clients_that_greet_at_once_are_served_one_after_the_other(server: Serve
 Start = Callable[[Sequence[str], Path, ExitStack], Server]
 
 
+def idle(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    return stack.enter_context(serving(agent, work, "--heartbeat", "60"))
+
+
 def waiting_for_a_greeting(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
-    server = stack.enter_context(serving(agent, work, "--heartbeat", "60"))
+    server = idle(agent, work, stack)
     stack.enter_context(dripping(stack.enter_context(connected(server)), GREETING))
     return server
 
 
 def in_a_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
-    server = stack.enter_context(serving(agent, work, "--heartbeat", "60"))
+    server = idle(agent, work, stack)
     stream = stack.enter_context(welcomed(server))
     stack.enter_context(dripping(stream, struct.pack("<q", 1 << 20)))  # the length of a message
     return server
@@ -277,6 +267,7 @@ def while_nobody_reads_its_messages(agent: Sequence[str], work: Path, stack: Exi
 
 SLOWLY = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 100
 STATES = {
+    "idle": idle,
     "waiting_for_a_greeting": waiting_for_a_greeting,
     "in_a_session": in_a_session,
     "under_a_silent_tracker": partial(under_a_tracker, b""),
@@ -287,9 +278,11 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("the end of its input", marks=pytest.mark.slow)])
+# Agents of other boards take minutes to build.
+@pytest.mark.quick("SIGTERM-*-local", "the end of its input-idle-local", "the end of its input-in_a_session-local")
+@pytest.mark.parametrize("board", ["local", *EMULATED])
 @pytest.mark.parametrize("start", STATES.values(), ids=STATES)
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("how", ["SIGTERM", "the end of its input"])
 def test_it_ends_when_asked_to_in_every_state(board: str, start: Start, how: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = start(command_of(board), tmp_path, stack)

@@ -347,8 +347,7 @@ def test_a_network_that_is_not_open_is_known_as_that(network: Making, package: P
         number = opened._handle.value
     opened.close()
     place = ctypes.c_void_p()
-    assert calls.ed_run(number) == MISUSED
-    assert calls.ed_error() == b"the network is not open"
+    assert (calls.ed_run(number), calls.ed_error()) == (MISUSED, b"the network is not open")
     assert calls.ed_set_input(number, 0, None, 0) == calls.ed_set_threads(number, 1) == MISUSED
     assert calls.ed_get_output(number, 0, ctypes.byref(place)) == MISUSED
     assert (calls.ed_input_count(number), calls.ed_entry_count(number), calls.ed_threads(number)) == (0, 0, 0)

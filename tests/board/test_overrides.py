@@ -76,8 +76,7 @@ def test_zig_may_be_named_as_a_cross_compiler_in_several_words(command: Command,
     target = ["--cross-compiler-options", "-target aarch64-linux-gnu.2.28"]
     [said] = json_of(command, "build", net, "--board", "rpi4", *options, *target)
     assert said["linker"].endswith("-target aarch64-linux-gnu.2.28")
-    assert said["abi"]["machine"] == "EM_AARCH64"
-    assert said["target"]["mcpu"] == "cortex-a72"
+    assert (said["abi"]["machine"], said["target"]["mcpu"]) == ("EM_AARCH64", "cortex-a72")
 
 
 @pytest.mark.parametrize(

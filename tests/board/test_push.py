@@ -23,8 +23,7 @@ from edgedeploy.remote.connection import Connection
 
 def test_a_release_is_the_package_with_its_agent(bench: Bench) -> None:
     pushed = bench.push(bench.first)
-    assert pushed.state == "pushed"
-    assert pushed.test["passed"] is True
+    assert (pushed.state, pushed.test["passed"]) == ("pushed", True)
     _, contents = read_package(bench.first)
     found = bench.say(f"cd {BASE}/releases/digits/current/ && find . -type f | sort").splitlines()
     assert found == sorted(f"./{name}" for name in [*contents, "manifest.json", "agent"])

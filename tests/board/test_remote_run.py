@@ -250,9 +250,7 @@ def test_two_networks_share_a_connection(bench: Bench, board_command: Command, c
 def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -> None:
     used = bench.push(bench.second)
     output_of(board_command, "demo", "digits", *bench.at)
-    assert bench.releases() == [used.id]
-    assert len(bench.trials()) == 1
-    assert bench.current() == used.id
+    assert (bench.releases(), len(bench.trials()), bench.current()) == ([used.id], 1, used.id)
 
 
 def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:

@@ -216,8 +216,7 @@ class TestSharedMemory:
             there, _ = client.ask("detect", at=100, **about)
             sent, _ = client.ask("detect", digit.tobytes(), **about)
             assert there["results"] == sent["results"]
-            assert there["results"][0]["label"] == "3"
-            assert there["release"] == FIRST
+            assert (there["results"][0]["label"], there["release"]) == ("3", FIRST)
             planes = cv2.cvtColor(digit, cv2.COLOR_BGR2YUV_I420)
             said, _ = client.ask("detect", planes.tobytes(), **{**about, "format": "yuv420"})
             assert said["results"][0]["label"] == "3"
@@ -355,8 +354,7 @@ class TestReleases:
         assert answers[0][1] != answers[-1][1]
         [switched] = [each for each in log if each["event"] == "switched"]
         assert (switched["release"], switched["before"]) == (SECOND, FIRST)
-        assert log[-1]["event"] == "ended"
-        assert log[-1]["requests"] == len(answers)
+        assert (log[-1]["event"], log[-1]["requests"]) == ("ended", len(answers))
 
     def test_it_changes_while_nobody_asks(self, home: Home) -> None:
         with home.running("--log", home.folder / "log"), home.client() as client:
