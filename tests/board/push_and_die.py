@@ -1,7 +1,4 @@
-"""Pushes a package and kills itself on the way: push_and_die.py VIRTUAL_BOARD PACKAGE AGENT MOMENT.
-
-MOMENT is `before STAGE`, `during STAGE`, `after STAGE` or `at N` bytes of the upload.
-"""
+"""Pushes a package and kills itself: push_and_die.py VIRTUAL_BOARD PACKAGE AGENT MOMENT, as Meddler takes that."""
 
 import os
 import signal

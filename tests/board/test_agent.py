@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from support.agents import answer, assert_needs_little, call, command_of, packaged, request, unpack, unpacked
+from support.agents import answer, assert_needs_little, call, command_of, messages, packaged, request, unpack, unpacked
 from support.commands import printed, started
 from support.networks import Graph, tiny
 from support.patience import generous
@@ -296,14 +296,12 @@ def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
     wrong = b'{"command": "run", "bytes": 3}\nabc{"command": "fly", "bytes": 1}\nx'
     code, out = conversation(agent, package, request("run", data, id=7) + wrong + measure + request("status"))
     assert code == 0
-    greeting, rest = out.split(b"\n", 1)
-    assert json.loads(greeting)["inputs"][0]["bytes"] == len(data)
-    reply, rest = rest.split(b"\n", 1)
-    answered = json.loads(reply)
+    (greeting, _), (answered, outputs), *others = messages(out)
+    assert greeting["inputs"][0]["bytes"] == len(data)
     assert (answered["id"], answered["ok"]) == (7, True)
-    found = np.frombuffer(rest[: answered["bytes"]], np.float32)
+    found = np.frombuffer(outputs, np.float32)
     np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
-    too_short, unknown, measured, whole, status = map(json.loads, rest[answered["bytes"] :].splitlines())
+    too_short, unknown, measured, whole, status = (said for said, _ in others)
     assert (too_short["code"], unknown["code"]) == (7, 7)
     assert len(measured["runs_ms"]) == 3
     assert (len(whole["runs_ms"]), "kernels_ms" in whole) == (2, False)

@@ -11,13 +11,12 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import call, command_of, digits, digits_with_use, unpack
+from support.agents import call, command_of, digits, digits_with_use, messages, unpack
 from support.board_releases import BASE, Bench
 from support.commands import executable, json_of, output_of, refused, started
 from support.demo_runs import masked
@@ -55,18 +54,6 @@ def package(archive: Path, tmp_path: Path) -> Path:
 def jpeg_of(path: Path, target: Path) -> Path:
     cv2.imwrite(str(target), read_image(path))
     return target
-
-
-def messages(content: bytes) -> list[tuple[Any, bytes]]:
-    found = []
-    while content:
-        line, _, content = content.partition(b"\n")
-        assert len(line) < 65536
-        said = json.loads(line)
-        count = said.get("bytes", 0)
-        found.append((said, content[:count]))
-        content = content[count:]
-    return found
 
 
 def test_the_log_is_the_hosts(agent: Path, package: Path, command: Command) -> None:

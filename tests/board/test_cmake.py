@@ -59,10 +59,6 @@ def build(project: Path, toolchain_file: Path) -> Path:
     return output / "hello"
 
 
-def said_by(program: Path, board: str) -> str:
-    return printed(*emulation_here(load_board(board)), program)
-
-
 @pytest.mark.slow  # zig compiles its C++ library for each triple once
 @pytest.mark.parametrize(("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM")])
 def test_zig_programs_run_on_the_oldest_system(command: Command, project: Path, board: str, machine: str) -> None:
@@ -76,7 +72,7 @@ def test_zig_programs_run_on_the_oldest_system(command: Command, project: Path, 
     assert abi.machine == machine
     assert [int(part) for part in abi.glibc.split(".")] <= [int(part) for part in profile.glibc.split(".")]
     assert not [library for library in abi.libraries if "++" in library]
-    assert said_by(program, board) == "hello 42\n"
+    assert printed(*emulation_here(load_board(board)), program) == "hello 42\n"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +92,7 @@ def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
     abi = read_abi(program, load_board(board))
     assert abi.machine == machine
     assert not {"libstdc++.so.6", "libgcc_s.so.1"} & set(abi.libraries)
-    assert said_by(program, board) == "hello 42\n"
+    assert printed(*emulation_here(load_board(board)), program) == "hello 42\n"
 
 
 def test_the_native_compiler_builds_programs(command: Command, project: Path, caplog: pytest.LogCaptureFixture) -> None:

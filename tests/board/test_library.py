@@ -23,7 +23,7 @@ from support.agents import assert_needs_little, digits_with_use, emulation_here,
 from support.commands import json_of, need, output_of, printed, refused, started
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, tiny
-from support.patience import generous
+from support.patience import generous, until
 from support.profiles import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library
@@ -405,10 +405,7 @@ def switch(link: Path, target: Path) -> None:
 
 
 def run_until(done: Callable[[], bool], opened: library.Network) -> None:
-    end = time.monotonic() + generous(60)
-    while not done():
-        opened.run({})
-        assert time.monotonic() < end
+    until(lambda: opened.run({}) and done(), 60)
 
 
 def test_a_network_follows_releases(network: Making, model: Path, package: Path, other: Path, link: Path) -> None:

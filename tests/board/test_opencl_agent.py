@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import Command
 from support import kernels
-from support.agents import answer, call, request, unpacked
+from support.agents import answer, call, messages, request, unpacked
 from support.commands import json_of, output_of, started
 from support.networks import two_sides
 from support.opencl_devices import ONE_THREAD, make_faulty
@@ -75,16 +75,12 @@ def test_a_served_network_answers_from_the_device(agent: Path, opencl: Any, pack
     requests += request("measure-end-to-end", data, repeat=4, warmup=1)
     done = call(agent, "serve", package, stdin=requests)
     assert done.returncode == 0, done.stderr
-    ready, rest = done.stdout.split(b"\n", 1)
-    assert json.loads(ready)["ready"]
-    assert json.loads(ready)["device"] == opencl.device_name
-    answered = [json.loads(rest.split(b"\n", 1)[0])]
-    rest = rest.split(b"\n", 1)[1][answered[0]["bytes"] :]
-    answered += [json.loads(line) for line in rest.splitlines()]
+    ready, *answered = (said for said, _ in messages(done.stdout))
+    assert (ready["ready"], ready["device"]) == (True, opencl.device_name)
     assert all(each["ok"] for each in answered)
-    assert len(answered[1]["runs_ms"]) == 2
-    assert answered[2]["functions"]
-    whole = answered[3]
+    _, measured, profiled, whole = answered
+    assert len(measured["runs_ms"]) == 2
+    assert profiled["functions"]
     assert len(whole["runs_ms"]) == len(whole["kernels_ms"]) == 4
     assert all(0 < kernels < run for kernels, run in zip(whole["kernels_ms"], whole["runs_ms"], strict=True))
 

@@ -1,7 +1,4 @@
-"""Pushes that go wrong: the release in use stays, the message says why, and a second push succeeds.
-
-In each test the board uses a first release while a second one, with another network, is pushed.
-"""
+"""Pushes of a second release that go wrong: the first stays in use, the message says why, and the next succeeds."""
 
 import subprocess
 import sys

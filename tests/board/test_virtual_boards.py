@@ -15,7 +15,7 @@ from support.commands import executable, json_of, need, printed, refused
 from support.foreign import HOSTILE, SHOWN, assert_is_text
 from support.listeners import listening, sockets
 from support.patience import becomes
-from support.virtual_boards import Start, root_of
+from support.virtual_boards import Start, root_of, said
 
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.target.board import load_board
@@ -32,11 +32,6 @@ def connect(virtual: VirtualBoard, **key: object) -> paramiko.SSHClient:
     key = key or {"key_filename": str(virtual.key)}
     client.connect("127.0.0.1", virtual.port, virtual.user, allow_agent=False, look_for_keys=False, **key)
     return client
-
-
-def said(virtual: VirtualBoard, command: str) -> str:
-    with connect(virtual) as client:
-        return client.exec_command(command)[1].read().decode().strip()
 
 
 @pytest.fixture

@@ -178,6 +178,19 @@ def answer(agent: Path, *arguments: object) -> Any:
     return json.loads(line)
 
 
+def messages(content: bytes) -> list[tuple[Any, bytes]]:
+    """What an agent says: lines of JSON, each with the content that it announces."""
+    found = []
+    while content:
+        line, _, content = content.partition(b"\n")
+        assert len(line) < 65536
+        said = json.loads(line)
+        count = said.get("bytes", 0)
+        found.append((said, content[:count]))
+        content = content[count:]
+    return found
+
+
 # Agents that serve TVM's RPC, and what clients send them first: tvm/rpc/base.py.
 MAGIC = struct.pack("<i", 0xFF271)
 

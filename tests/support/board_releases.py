@@ -49,10 +49,7 @@ def two_packages(board: str, folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True)
 class Bench(Closing):
-    """A virtual board and what is pushed to it: packages of two networks of one name that differ in a weight.
-
-    `board` is the profile of the packages, and `start` starts further boards.
-    """
+    """A virtual board, and packages for a profile of two networks of one name that differ in a weight."""
 
     virtual: VirtualBoard
     agent: Path

@@ -28,10 +28,7 @@ printf '%s\\n' "$@" "HostKey $PWD/host_key" "ListenAddress 127.0.0.1" "Authorize
 
 @contextmanager
 def own_servers(virtual: VirtualBoard, folder: Path) -> Iterator[Callable[..., Address]]:
-    """Starts SSH servers of the board's user with some lines of configuration, and gives their addresses.
-
-    They have no SFTP unless a line says so.
-    """
+    """Starts SSH servers of the board's user with lines of configuration, without SFTP unless one says so."""
     with Connection(address_of(virtual)) as connection:
         channels = []
 
