@@ -91,7 +91,8 @@ def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_pat
     with serving(agent, tmp_path, "--heartbeat", "2") as server:
         session = tvm.rpc.connect("127.0.0.1", server.port, key="k")
         for _ in range(8):
-            server.beat()
+            server.process.stdin.write("\n")
+            server.process.stdin.flush()
             time.sleep(0.5)
         assert server.process.poll() is None
         assert session.get_function("edgedeploy.target.facts") is not None

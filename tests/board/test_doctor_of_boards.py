@@ -16,7 +16,7 @@ from support.commands import json_of, need, printed
 from support.listeners import serving_each
 from support.patience import becomes, generous
 from support.profiles import write_profile
-from support.ssh_servers import made_key, new_key, own_home, sleep_after_greeting, stanza, write_config
+from support.ssh_servers import made_key, new_key, sleep_after_greeting, stanza, write_config
 from support.virtual_boards import Start
 
 from edgedeploy.doctor import opencl
@@ -116,11 +116,10 @@ def test_an_agent_not_built_yet_is_no_fault(case: Case, tmp_path: Path, monkeypa
 
 
 @pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) -> Path:
+def ssh(ssh: Path, virtual: VirtualBoard) -> Path:
     """A home folder from which `desk` is the board's name, but with no trust in its host key."""
-    folder = own_home(tmp_path, monkeypatch)
-    write_config(folder, stanza("desk", virtual))
-    return folder
+    write_config(ssh, stanza("desk", virtual))
+    return ssh
 
 
 def on_the_way(*, strict: bool = False) -> dict[str, Finding]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from support.commands import printed
 from support.notebook import Notebook
-from support.ssh_servers import made_key, new_key, own_home, own_servers
-from support.virtual_boards import Start
+from support.ssh_servers import made_key, new_key, own_servers
 
 from edgedeploy.errors import HostKeyError
 from edgedeploy.remote.address import Address, address_of, parse_address
@@ -56,19 +55,9 @@ class Server:
         return (self.openssh_lets_in(), self.we_let_in()) == (wanted, wanted)
 
 
-@pytest.fixture(scope="module")
-def board(start: Start) -> VirtualBoard:
-    return start("local", name="own")
-
-
-@pytest.fixture(autouse=True)
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return own_home(tmp_path, monkeypatch)
-
-
 @pytest.fixture
-def server(board: VirtualBoard, ssh: Path) -> Server:
-    return Server(address_of(board), ssh, board.known_hosts.read_text().split(maxsplit=1)[1].strip())
+def server(own: VirtualBoard, ssh: Path) -> Server:
+    return Server(address_of(own), ssh, own.known_hosts.read_text().split(maxsplit=1)[1].strip())
 
 
 def hashed(name: str, key: str, folder: Path) -> str:
@@ -194,13 +183,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def certified(board: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[Callable[..., Server]]:
+def certified(own: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[Callable[..., Server]]:
     """Starts a server that shows a certificate, made with options of ssh-keygen and by a key that may be another."""
-    with own_servers(board, tmp_path) as start_one, Connection(address_of(board)) as connection:
+    with own_servers(own, tmp_path) as start_one, Connection(address_of(own)) as connection:
 
         def start_certified(*options: str, signed_by: Path = authority) -> Server:
             key = tmp_path / "host_key"
-            shutil.copy(board.key, key)
+            shutil.copy(own.key, key)
             public = connection.run("cat /etc/ssh/authorized_keys").text
             key.with_suffix(".pub").write_text(public)
             printed("ssh-keygen", "-q", "-s", signed_by, "-I", "board", *options, f"{key}.pub")

@@ -151,13 +151,12 @@ def test_push_says_what_the_board_leaves_uncomputed(bench: Bench, board_command:
     network = detections(tmp_path / "boxes.onnx")
     package = json_of(board_command, "build", network)[0]["package"]
     names = [spec.name for spec in read_manifest(Path(package)).outputs]
-    where = ("--board", "local", "--host", bench.host)
-    out = " ".join(output_of(board_command, "push", package, *where).split())
+    out = " ".join(output_of(board_command, "push", package, *bench.at).split())
     assert f"note: on the board boxes ends with {', '.join(names)}" in out
     assert "edgedeploy's Python computes it" in out
-    assert json_of(board_command, "push", package, *where)[0]["compiled_up_to"] == names
-    assert "note:" not in output_of(board_command, "push", bench.first, *where)
-    assert json_of(board_command, "push", bench.first, *where)[0]["compiled_up_to"] == []
+    assert json_of(board_command, "push", package, *bench.at)[0]["compiled_up_to"] == names
+    assert "note:" not in output_of(board_command, "push", bench.first, *bench.at)
+    assert json_of(board_command, "push", bench.first, *bench.at)[0]["compiled_up_to"] == []
 
 
 def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command: Command) -> None:

@@ -16,7 +16,7 @@ from support.commands import executable, need, printed, started
 from support.listeners import serving_each
 from support.notebook import Notebook
 from support.patience import becomes
-from support.ssh_servers import made_key, new_key, own_home, sleep_after_greeting, stanza, write_config
+from support.ssh_servers import made_key, new_key, sleep_after_greeting, stanza, write_config
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
@@ -27,21 +27,12 @@ from edgedeploy.remote.hostkeys import known_hosts_file
 from edgedeploy.remote.login import destination
 from edgedeploy.virtual.board import VirtualBoard, down
 
-
-@pytest.fixture
-def board(start: Start) -> VirtualBoard:
-    return start("local", name="own")
-
-
-@pytest.fixture(autouse=True)
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
-    return own_home(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("ssh")
 
 
 @pytest.fixture
-def connection(board: VirtualBoard) -> Iterator[Connection]:
-    with Connection(address_of(board)) as connection:
+def connection(own: VirtualBoard) -> Iterator[Connection]:
+    with Connection(address_of(own)) as connection:
         yield connection
 
 
@@ -98,15 +89,15 @@ def test_a_server_that_greets_and_then_says_nothing_more_is_named(monkeypatch: p
         Connection(Address("127.0.0.1", "pi", port))
 
 
-def test_an_unknown_host_key_is_refused_on_request_or_recorded_once_and_shown(board: VirtualBoard) -> None:
-    refused(like_any_other(board), HostKeyError, "not known.*SHA256:", strict=True)
+def test_an_unknown_host_key_is_refused_on_request_or_recorded_once_and_shown(own: VirtualBoard) -> None:
+    refused(like_any_other(own), HostKeyError, "not known.*SHA256:", strict=True)
     assert not known_hosts_file().exists()
     notes = Notebook()
-    assert logged_in(like_any_other(board), progress=notes) == "own"
-    fingerprint = paramiko.ECDSAKey(filename=str(board.folder / "etc/ssh/host_key")).fingerprint
+    assert logged_in(like_any_other(own), progress=notes) == "own"
+    fingerprint = paramiko.ECDSAKey(filename=str(own.folder / "etc/ssh/host_key")).fingerprint
     assert len(notes.lines) == 1
     assert fingerprint in notes.lines[0]
-    assert logged_in(like_any_other(board), progress=notes, strict=True) == "own"
+    assert logged_in(like_any_other(own), progress=notes, strict=True) == "own"
     assert len(notes.lines) == 1
     assert len(known_hosts_file().read_text().splitlines()) == 1
 
@@ -116,31 +107,31 @@ def other_key(board: VirtualBoard) -> str:
 
 
 @pytest.mark.parametrize("whose", ["edgedeploy's", "the user's"])
-def test_a_changed_host_key_is_refused_with_the_remedy(board: VirtualBoard, ssh: Path, whose: str) -> None:
+def test_a_changed_host_key_is_refused_with_the_remedy(own: VirtualBoard, ssh: Path, whose: str) -> None:
     path = known_hosts_file() if whose == "edgedeploy's" else ssh / "known_hosts"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(other_key(board))
-    hints = refused(like_any_other(board), HostKeyError, "has changed")
+    path.write_text(other_key(own))
+    hints = refused(like_any_other(own), HostKeyError, "has changed")
     [remedy] = [hint for hint in hints if "ssh-keygen" in hint]
     need("ssh-keygen", "openssh-client")
     subprocess.run(remedy.partition(": ")[2], shell=True, check=True, capture_output=True)
-    assert logged_in(like_any_other(board)) == "own"
+    assert logged_in(like_any_other(own)) == "own"
 
 
-def test_a_jump_host_is_gone_through_and_its_host_key_checked(board: VirtualBoard, start: Start, ssh: Path) -> None:
+def test_a_jump_host_is_gone_through_and_its_host_key_checked(own: VirtualBoard, start: Start, ssh: Path) -> None:
     behind = start("local", name="second")
-    write_config(ssh, stanza("jump", board), stanza("behind", behind, more="ProxyJump jump"))
+    write_config(ssh, stanza("jump", own), stanza("behind", behind, more="ProxyJump jump"))
     notes = Notebook()
     assert logged_in("behind", progress=notes) == "second"
     assert len(notes.lines) == 2
-    known = [line for line in known_hosts_file().read_text().splitlines(True) if f":{board.port} " not in line]
-    known_hosts_file().write_text("".join([*known, other_key(board)]))
-    refused("behind", HostKeyError, str(board.port))
+    known = [line for line in known_hosts_file().read_text().splitlines(True) if f":{own.port} " not in line]
+    known_hosts_file().write_text("".join([*known, other_key(own)]))
+    refused("behind", HostKeyError, str(own.port))
 
 
-def test_jump_hosts_are_used_in_their_order(board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path) -> None:
+def test_jump_hosts_are_used_in_their_order(own: VirtualBoard, start: Start, ssh: Path, tmp_path: Path) -> None:
     """As OpenSSH does: the second board is asked for the third, and each is known under the name that it has there."""
-    first, second, third = board, start("local", name="second"), start("local", name="third")
+    first, second, third = own, start("local", name="second"), start("local", name="third")
     aliases = [stanza("one", first), stanza("two", second, more="ProxyJump none")]
     target = stanza("three", third, more="ProxyJump one,two")
     log = tmp_path / "asked"
@@ -153,33 +144,33 @@ def test_jump_hosts_are_used_in_their_order(board: VirtualBoard, start: Start, s
     assert printed("ssh", "three", "hostname") == "third\n"
 
 
-def test_a_jump_host_may_have_the_name_of_the_board(board: VirtualBoard, start: Start, ssh: Path) -> None:
+def test_a_jump_host_may_have_the_name_of_the_board(own: VirtualBoard, start: Start, ssh: Path) -> None:
     behind = start("local", name="second")
-    jump = f"ProxyJump {board.user}@127.0.0.1:{board.port}"
-    write_config(ssh, stanza("behind", behind, more=jump), f"Host 127.0.0.1\n IdentityFile {board.key}\n")
+    jump = f"ProxyJump {own.user}@127.0.0.1:{own.port}"
+    write_config(ssh, stanza("behind", behind, more=jump), f"Host 127.0.0.1\n IdentityFile {own.key}\n")
     notes = Notebook()
     assert logged_in("behind", progress=notes) == "second"
-    assert [str(board.port) in notes.lines[0], str(behind.port) in notes.lines[1]] == [True, True]
+    assert [str(own.port) in notes.lines[0], str(behind.port) in notes.lines[1]] == [True, True]
 
 
-def test_no_jump_host_is_one_that_is_called_none(board: VirtualBoard, ssh: Path) -> None:
-    write_config(ssh, stanza("desk", board, more="ProxyJump none"), "Host *\n ProxyJump nowhere.invalid\n")
+def test_no_jump_host_is_one_that_is_called_none(own: VirtualBoard, ssh: Path) -> None:
+    write_config(ssh, stanza("desk", own, more="ProxyJump none"), "Host *\n ProxyJump nowhere.invalid\n")
     assert logged_in("desk") == "own"
-    assert destination(parse_address("desk")) == ("127.0.0.1", board.port)
+    assert destination(parse_address("desk")) == ("127.0.0.1", own.port)
 
 
-def test_jump_hosts_in_a_circle_are_named(board: VirtualBoard, ssh: Path) -> None:
-    write_config(ssh, stanza("one", board, more="ProxyJump two"), stanza("two", board, more="ProxyJump one"))
+def test_jump_hosts_in_a_circle_are_named(own: VirtualBoard, ssh: Path) -> None:
+    write_config(ssh, stanza("one", own, more="ProxyJump two"), stanza("two", own, more="ProxyJump one"))
     refused("one", BoardConnectionError, "circle: one is reached through two is reached through one")
 
 
-def test_a_proxy_command_is_run_by_a_shell(board: VirtualBoard, ssh: Path) -> None:
+def test_a_proxy_command_is_run_by_a_shell(own: VirtualBoard, ssh: Path) -> None:
     """Here OpenSSH's own connection to the same board."""
     relay = "ssh -o StrictHostKeyChecking=no -W %h:%p jump | cat"
-    write_config(ssh, stanza("jump", board), stanza("desk", board, more=f"ProxyCommand {relay}"))
+    write_config(ssh, stanza("jump", own), stanza("desk", own, more=f"ProxyCommand {relay}"))
     assert destination(parse_address("desk")) is None
     assert logged_in("desk") == "own"
-    write_config(ssh, stanza("desk", board, more="ProxyCommand echo cannot reach %h >&2; exit 1"))
+    write_config(ssh, stanza("desk", own, more="ProxyCommand echo cannot reach %h >&2; exit 1"))
     refused("desk", BoardConnectionError, "desk cannot be reached: cannot reach 127.0.0.1")
 
 
@@ -188,42 +179,42 @@ def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Pat
     refused("desk", BoardConnectionError, "(?s)OpenSSH refuses.*nosuchoption")
 
 
-def test_openssh_may_be_absent(board: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_config(ssh, stanza("desk", board))
-    shutil.copy(board.key, ssh / "id_ed25519")
+def test_openssh_may_be_absent(own: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_config(ssh, stanza("desk", own))
+    shutil.copy(own.key, ssh / "id_ed25519")
     monkeypatch.setenv("PATH", str(tmp_path))
     notes = Notebook()
-    assert logged_in(parse_address(f"{board.user}@127.0.0.1:{board.port}"), progress=notes) == "own"
+    assert logged_in(parse_address(f"{own.user}@127.0.0.1:{own.port}"), progress=notes) == "own"
     assert "config is ignored: OpenSSH is not installed here" in notes.lines[0]
     refused("desk", BoardConnectionError, "there is no host desk")
 
 
-def test_identities_only_offers_configured_keys(board: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
+def test_identities_only_offers_configured_keys(own: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
     """sshd ends a login after six keys; OpenSSH offers those of the agent that are configured first."""
     others = [str(made_key(ssh / f"other{number}")) for number in range(6)]
-    agent(*others, board.key)
-    write_config(ssh, stanza("desk", board, key=False))
+    agent(*others, own.key)
+    write_config(ssh, stanza("desk", own, key=False))
     refused("desk", BoardConnectionError, "refuses the login")
-    write_config(ssh, stanza("desk", board, key=False, more=f"IdentityFile {ssh}/mine"))
-    shutil.copy(board.key, ssh / "mine")
-    shutil.copy(board.folder / "etc/ssh/authorized_keys", ssh / "mine.pub")
+    write_config(ssh, stanza("desk", own, key=False, more=f"IdentityFile {ssh}/mine"))
+    shutil.copy(own.key, ssh / "mine")
+    shutil.copy(own.folder / "etc/ssh/authorized_keys", ssh / "mine.pub")
     assert logged_in("desk") == "own"
-    write_config(ssh, stanza("desk", board, more="IdentitiesOnly yes"))
+    write_config(ssh, stanza("desk", own, more="IdentitiesOnly yes"))
     assert logged_in("desk") == "own"
 
 
-def test_a_key_that_needs_its_passphrase_is_named(board: VirtualBoard, ssh: Path) -> None:
+def test_a_key_that_needs_its_passphrase_is_named(own: VirtualBoard, ssh: Path) -> None:
     locked = made_key(ssh / "id_ed25519", passphrase="secret")
-    write_config(ssh, stanza("desk", board, key=False, more=f"IdentityFile {locked}"))
+    write_config(ssh, stanza("desk", own, key=False, more=f"IdentityFile {locked}"))
     assert refused("desk", LoginError, "there is no key to offer")[0].endswith(f"ssh-add {locked}")
 
 
-def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
-    write_config(ssh, stanza("desk", board, key=False))
+def test_keys_of_the_ssh_agent_are_offered(own: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
+    write_config(ssh, stanza("desk", own, key=False))
     refused("desk", BoardConnectionError, "refuses the login")
-    agent(board.key)
+    agent(own.key)
     assert logged_in("desk") == "own"
-    write_config(ssh, stanza("desk", board, key=False, more="IdentityAgent none"))
+    write_config(ssh, stanza("desk", own, key=False, more="IdentityAgent none"))
     refused("desk", LoginError, "there is no key to offer")
 
 
@@ -251,8 +242,8 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     ],
     ids=["no such host", "nothing listens", "unknown user"],
 )
-def test_says_why_a_board_is_not_reached(board: VirtualBoard, wrong: dict[str, Any], message: str) -> None:
-    assert refused(replace(like_any_other(board), **wrong), BoardConnectionError, message)
+def test_says_why_a_board_is_not_reached(own: VirtualBoard, wrong: dict[str, Any], message: str) -> None:
+    assert refused(replace(like_any_other(own), **wrong), BoardConnectionError, message)
 
 
 def open_ends() -> tuple[int, int]:
@@ -262,24 +253,24 @@ def open_ends() -> tuple[int, int]:
 
 @pytest.mark.quick("no key is taken", "the jump host's is")
 @pytest.mark.parametrize("cause", ["no key is taken", "the host key is refused", "no greeting", "the jump host's is"])
-def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, ssh: Path, cause: str) -> None:
+def test_logins_that_fail_leave_nothing_open(own: VirtualBoard, start: Start, ssh: Path, cause: str) -> None:
     """sshd drops new logins while ten do not come to an end (MaxStartups); each failure is one more that would not."""
-    behind = stanza("behind", board, more=f"ProxyCommand {sys.executable} -c 'print(1); input()'")
+    behind = stanza("behind", own, more=f"ProxyCommand {sys.executable} -c 'print(1); input()'")
     if cause == "the jump host's is":
-        behind = stanza("behind", board, more="ProxyJump desk")
+        behind = stanza("behind", own, more="ProxyJump desk")
         known_hosts_file().parent.mkdir(parents=True)
-        known_hosts_file().write_text(f"@revoked * {board.known_hosts.read_text().split(maxsplit=1)[1]}")
-    write_config(ssh, stanza("desk", board), behind)
+        known_hosts_file().write_text(f"@revoked * {own.known_hosts.read_text().split(maxsplit=1)[1]}")
+    write_config(ssh, stanza("desk", own), behind)
     address = parse_address("desk" if cause == "the host key is refused" else "behind")
     if cause == "no key is taken":
-        address = replace(like_any_other(board), user="nobody-here")
+        address = replace(like_any_other(own), user="nobody-here")
     before = open_ends()
     for _ in range(12):
         with pytest.raises(BoardConnectionError) as caught:
             logged_in(address, strict=True)
         assert ("cannot be reached" in str(caught.value)) is (cause == "no greeting")
     assert becomes(lambda: all(now <= then for now, then in zip(open_ends(), before, strict=True)))
-    assert logged_in(replace(address_of(board), name=None)) == "own"
+    assert logged_in(replace(address_of(own), name=None)) == "own"
 
 
 @pytest.mark.parametrize(

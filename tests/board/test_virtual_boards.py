@@ -34,11 +34,6 @@ def connect(virtual: VirtualBoard, **key: object) -> paramiko.SSHClient:
     return client
 
 
-@pytest.fixture
-def own(start: Start) -> VirtualBoard:
-    return start("local", name="own")
-
-
 def mounted_here() -> str:
     return Path("/proc/mounts").read_text()
 

@@ -203,10 +203,6 @@ class Server:
     port: int
     work: Path
 
-    def beat(self) -> None:
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
     def end_input(self) -> None:
         self.process.stdin.close()
 

@@ -66,10 +66,7 @@ def serving_each(handle: Callable[[socket.socket], object]) -> Iterator[int]:
 
 @contextmanager
 def beyond_loopback() -> Iterator[set[Listener]]:
-    """Gives a set that in the end holds where this process, or one that it started, was ever in other machines' reach.
-
-    What runs beside the tests does not count.
-    """
+    """Gives a set that in the end holds where this process or a child of it was ever in other machines' reach."""
     seen, done = set[Listener](), threading.Event()
 
     def watch() -> None:

@@ -68,15 +68,16 @@ exec REAL -F "$HOME/.ssh/config.all" "$@"
 """
 
 
-def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give this process, and each `ssh` that it starts, an empty home without configuration. Returns its `.ssh`."""
-    ssh = folder / "home" / ".ssh"
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process, and each `ssh` that it starts, has an empty home without configuration, of which this is `.ssh`."""
+    ssh = tmp_path / "home" / ".ssh"
     ssh.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(ssh.parent))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     if real := shutil.which("ssh"):
-        program = executable(folder / "bin" / "ssh", SSH.replace("REAL", real))
+        program = executable(tmp_path / "bin" / "ssh", SSH.replace("REAL", real))
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return ssh
 

@@ -72,6 +72,12 @@ def start(_needs_virtual_boards: None) -> Start:
     return start_or_skip
 
 
+@pytest.fixture
+def own(start: Start) -> VirtualBoard:
+    """One of this machine's architecture, for tests that leave it as it is."""
+    return start("local", name="own")
+
+
 def said(virtual: VirtualBoard, script: str) -> str:
     """What a script prints there."""
     with Connection(address_of(virtual)) as connection:
