@@ -59,8 +59,7 @@ def jpeg_of(path: Path, target: Path) -> Path:
 def test_the_log_is_the_hosts(agent: Path, package: Path, command: Command) -> None:
     done = call(agent, "demo", package, "--image", DIGIT)
     assert done.returncode == 0, done.stderr.decode()
-    here = output_of(command, "demo", "digits", "--board", "local")
-    assert masked(done.stdout.decode()) == masked(here)
+    assert masked(done.stdout.decode()) == masked(output_of(command, "demo", "digits", "--board", "local"))
     assert "0.998865, 3" in done.stdout.decode()
 
 
@@ -111,8 +110,7 @@ def test_a_line_is_never_longer_than_readers_expect(agent: Path, package: Path) 
     content = json.loads(path.read_text())
     content["usage"]["labels"] = [f"{number}" * 20_000 for number in range(10)]
     path.write_text(json.dumps(content))
-    shown = messages(call(agent, "demo", package, "--image", DIGIT, "--json").stdout)
-    frame, _ = shown[1]
+    frame, _ = messages(call(agent, "demo", package, "--image", DIGIT, "--json").stdout)[1]
     assert [each["class_id"] for each in frame["results"]] == [3, 9]
     assert frame["left_out"] == 3
 
@@ -175,8 +173,7 @@ def test_what_cannot_be_shown_is_refused(agent: Path, package: Path, words: list
 
 
 def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: Path) -> None:
-    plain = unpack(digits(tmp_path / "plain.tar.gz"), tmp_path / "plain")
-    done = call(agent, "demo", plain, "--image", DIGIT)
+    done = call(agent, "demo", unpack(digits(tmp_path / "plain.tar.gz"), tmp_path / "plain"), "--image", DIGIT)
     assert done.returncode == 7
     assert "build it with --demo NAME" in done.stderr.decode()
 
@@ -227,8 +224,7 @@ def looking(bench: Bench) -> str:
 
 def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path, camera: np.ndarray) -> None:
     bench.push(archive)
-    log = bench.say(f"{AGENT} demo digits --camera --frames 3")
-    lines = log.splitlines()
+    lines = bench.say(f"{AGENT} demo digits --camera --frames 3").splitlines()
     assert lines[1:3] == ["model file : digits", "image file : rpicam:0"]
     frames = [line for line in lines if line.startswith("frame ")]
     assert len(frames) == 3
@@ -255,8 +251,7 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
     pipe = subprocess.PIPE
     with started(*command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
-        told = json.loads(process.stdout.readline())
-        assert told["results"][0]["label"] == "3"
+        assert json.loads(process.stdout.readline())["results"][0]["label"] == "3"
         with urllib.request.urlopen(f"{address}state", timeout=generous(10)) as answer:
             state = json.load(answer)
         assert state["results"][0].startswith("3 ")

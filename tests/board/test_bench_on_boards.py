@@ -93,8 +93,7 @@ def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
 ) -> None:
     (tmp_path / "wheel" / "numpy").mkdir(parents=True)
     (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)
-    wheel = Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64)
-    monkeypatch.setattr(board_engines, "site", lambda *_, **__: wheel)
+    monkeypatch.setattr(board_engines, "site", lambda *_, **__: Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64))
     said = measured("--against", "onnxruntime", "--rounds", 1, "--runs", 1)
     assert [each["engine"] for each in said["rows"]] == ["edgedeploy"]
     [skipped] = said["skipped"]

@@ -35,8 +35,7 @@ def test_code_fits_the_board(tmp_path: Path, board: str, machine: str, elf_class
     abi = packaged(tiny(tmp_path / "net.onnx"), board).manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
-    newest = [int(part) for part in (abi.glibc or "0").split(".")]
-    assert newest <= [int(part) for part in floor.split(".")]
+    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [int(part) for part in floor.split(".")]
 
 
 def test_a_package_for_another_architecture_is_not_run_here(command: Command, tmp_path: Path) -> None:
@@ -58,8 +57,7 @@ def test_triples_are_written_as_zig_writes_them(board: str, triple: str) -> None
 def test_a_missing_toolchain_names_packages(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     options = ("--board", "rpi4", "--toolchain", "gnu-aarch64")
-    err = refused(command, 11, "build", tiny(tmp_path / "net.onnx"), *options)
-    assert "apt install g++-aarch64-linux-gnu" in err
+    assert "apt install g++-aarch64-linux-gnu" in refused(command, 11, "build", tiny(tmp_path / "net.onnx"), *options)
 
 
 def test_a_linker_that_fails_is_shown_with_its_command_line(command: Command, tmp_path: Path) -> None:

@@ -58,8 +58,7 @@ def line(virtual: VirtualBoard) -> Iterator[Connection]:
 @pytest.fixture
 def case(virtual: VirtualBoard, line: Connection) -> Iterator[Case]:
     with case_of(resolve("local"), ["virtual:patient"]) as made:
-        found = look(made, *WAY)
-        assert {each.state for each in found.values()} == {State.OK}
+        assert {each.state for each in look(made, *WAY).values()} == {State.OK}
         yield made
 
 

@@ -172,8 +172,7 @@ def test_an_unknown_key_is_recorded_as_openssh_reads_it(server: Server) -> None:
     notes = Notebook()
     Connection(parse_address(ALIAS), progress=notes).close()
     assert len(notes.lines) == 1
-    found = printed("ssh-keygen", "-F", server.name, "-l", "-f", known_hosts_file())
-    assert found.split()[-1] in notes.lines[0]
+    assert printed("ssh-keygen", "-F", server.name, "-l", "-f", known_hosts_file()).split()[-1] in notes.lines[0]
 
 
 @pytest.fixture(scope="module")

@@ -685,8 +685,7 @@ def test_the_wheel_is_the_same_each_time(written: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
-    machine = architecture_of(load_board(board).triple).python
-    assert platform_tag(machine, "2.28") == tag
+    assert platform_tag(architecture_of(load_board(board).triple).python, "2.28") == tag
 
 
 def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command, model: Path, tmp_path: Path) -> None:

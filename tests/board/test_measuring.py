@@ -224,8 +224,7 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         Builder(load_board(board)) as builder,
         Measurer(farm, board, Evaluation(timeout_s=20), threads=2) as measurer,
     ):
-        batch = builder.build([*functions(tmp_path / "net.onnx", board), kernels.crashing])
-        outcomes = measurer.measure(batch)
+        outcomes = measurer.measure(builder.build([*functions(tmp_path / "net.onnx", board), kernels.crashing]))
         assert failures(outcomes) == [None] * (len(outcomes) - 1) + ["crash"]
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive

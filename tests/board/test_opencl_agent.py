@@ -54,8 +54,7 @@ def test_it_is_not_linked_to_opencl(agent: Path) -> None:
 
 @pytest.mark.quick("*")
 def test_the_recorded_inputs_give_the_recorded_outputs_on_the_device(agent: Path, package: Path) -> None:
-    result = answer(agent, "selftest", package)
-    assert result["passed"]
+    assert answer(agent, "selftest", package)["passed"]
 
 
 def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path, tmp_path: Path) -> None:

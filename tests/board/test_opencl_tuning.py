@@ -43,8 +43,7 @@ def network(opencl: Any, tmp_path: Path) -> Path:
     value = graph.node("Relu", graph.conv(value, 16, 32, 3, pads=[1, 1, 1, 1]))
     value = graph.node("Relu", graph.conv(value, 32, 32, 3, group=32, pads=[1, 1, 1, 1]))
     value = graph.node("Flatten", graph.node("GlobalAveragePool", value))
-    value = graph.node("MatMul", value, graph.normal(32, 24))
-    return graph.save(tmp_path / "four.onnx", value)
+    return graph.save(tmp_path / "four.onnx", graph.node("MatMul", value, graph.normal(32, 24)))
 
 
 def events(output: str, kind: str) -> list[dict[str, Any]]:
@@ -117,8 +116,7 @@ def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_meas
 ) -> None:
     monkeypatch.setattr(OpenCL, "compiling_s", 4)
     evaluation = Evaluation(timeout_s=2, device=OpenCL(name=ALL_THREADS))
-    functions = [kernels.doubling_on_device, function, kernels.doubling_on_device]
-    outcomes = measured(farm, builder, functions, evaluation)
+    outcomes = measured(farm, builder, [kernels.doubling_on_device, function, kernels.doubling_on_device], evaluation)
     assert [outcome.failure for outcome in outcomes] == [None, failure, None]
     assert re.search(why, str(outcomes[1].error))
     assert min(outcomes[2].seconds) > 0

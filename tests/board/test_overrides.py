@@ -191,8 +191,7 @@ def test_a_compiler_of_another_float_abi_is_refused(net: Path) -> None:
 def test_a_package_with_other_settings_is_not_taken_for_the_one_that_is_asked_for(command: Command, net: Path) -> None:
     assert command("build", net, "--board", "local", "--mcpu", "native")[0] == 0
     assert prepare(str(net), resolve("local", {"features": []})).package_path == Path("dist/local/net.tar.gz")
-    err = notes_of(command, "run", net, "--cross-compiler-options", "-O1")
-    assert "dist/local/net.tar.gz is not used" in err
+    assert "dist/local/net.tar.gz is not used" in notes_of(command, "run", net, "--cross-compiler-options", "-O1")
 
 
 @pytest.mark.parametrize("arguments", [("run", "net.tar.gz"), ("push", "--board", "rpi4", "--virtual")])

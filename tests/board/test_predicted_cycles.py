@@ -134,8 +134,7 @@ def pointwise(path: Path) -> Path:
 def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
     profile = load_board(board)
     root = machine(profile, profile.core_model, tmp_path)
-    part = {"rpi4": "0xd08", "rpi5": "0xd0b"}[board]
-    assert (root / "proc/cpuinfo").read_text().count(part) == profile.cores
+    assert (root / "proc/cpuinfo").read_text().count({"rpi4": "0xd08", "rpi5": "0xd0b"}[board]) == profile.cores
     caches = root / "sys/devices/system/cpu/cpu0/cache"
     sizes = [(caches / f"index{index}" / "size").read_text().strip() for index in range(len(list(caches.iterdir())))]
     assert sizes == {"rpi4": ["32K", "1024K"], "rpi5": ["64K", "512K", "2048K"]}[board]

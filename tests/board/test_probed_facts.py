@@ -64,8 +64,7 @@ def test_the_latest_answer_of_a_host_is_kept_and_the_latest_host_comes_first() -
 
 def test_a_damaged_file_is_left_out(open_profile: str) -> None:
     remember("pi@a", cores=4)
-    damaged = store(Probed(board="mine", host="pi@b", time=NOON, facts=Facts(cores=2)))
-    damaged.write_text("{")
+    store(Probed(board="mine", host="pi@b", time=NOON, facts=Facts(cores=2))).write_text("{")
     assert resolve(open_profile).profile.cores == 4
 
 

@@ -38,8 +38,7 @@ def second_push_succeeds(bench: Bench) -> Pushed:
     pushed = bench.push(bench.second)
     assert bench.current() == pushed.id
     assert bench.current_works()
-    leftovers = bench.say(f"cd {BASE} && ls -d staging-* blobs/incoming-* releases/*/staging-* 2>/dev/null")
-    assert leftovers == ""
+    assert bench.say(f"cd {BASE} && ls -d staging-* blobs/incoming-* releases/*/staging-* 2>/dev/null") == ""
     return pushed
 
 
@@ -279,8 +278,7 @@ def refused(bench: Bench, package: Path, numbers: str) -> None:
 
 def test_aarch64_boards_refuse_armhf(start: Start, bench: Bench, tmp_path: Path) -> None:
     with replace(bench, virtual=start("rpi4")) as board:
-        wrong = digits(tmp_path / "armhf.tar.gz", "rpi-armhf")
-        refused(board, wrong, r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+        refused(board, digits(tmp_path / "armhf.tar.gz", "rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
 
 
 # Slow, as every test that needs an agent for another architecture.
@@ -297,8 +295,7 @@ def test_a_refusal_changes_nothing(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_package_that_needs_a_newer_glibc_is_refused(start: Start, bench: Bench, tmp_path: Path) -> None:
-    profile = write_profile(tmp_path, "local", toolchain="zig", glibc="2.28")
-    right = digits(tmp_path / "digits.tar.gz", profile)
+    right = digits(tmp_path / "digits.tar.gz", write_profile(tmp_path, "local", toolchain="zig", glibc="2.28"))
     other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
     newer = with_manifest(right, "newer.tar.gz", abi=read_manifest(right).abi.model_copy(update={"glibc": "2.34"}))
     with Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start) as board:

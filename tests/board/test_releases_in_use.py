@@ -67,8 +67,7 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
     bench.bring(bench.variant(1))
     [trial] = bench.trials()
     collect = ("releases", "gc", "--keep", 1, *bench.at)
-    removed = f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n"
-    assert output_of(board_command, *collect) == removed
+    assert output_of(board_command, *collect) == f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n"
     assert (bench.releases(), bench.trials()) == ([first], [])
     assert output_of(board_command, *collect) == "no model has more than 1 release, and there are no trials\n"
     assert bench.current_works()
@@ -305,8 +304,7 @@ def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_comm
 
 
 def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_command: Command) -> None:
-    other = bench.other()
-    hosts = [bench.host, "board@127.0.0.1:1", f"virtual:{other.name}"]
+    hosts = [bench.host, "board@127.0.0.1:1", f"virtual:{bench.other().name}"]
     options = [part for host in hosts for part in ("--host", host)]
     push = ("push", bench.first, "--board", "local", *options, "--health-check", "test ! -e ~/sick")
     bench.say("touch sick")

@@ -115,15 +115,14 @@ def test_an_agent_ended_by_a_signal_is_reported_with_its_name(bench: Bench, fold
 @pytest.mark.quick("1")
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_one_session_of_a_connection_is_enough(bench: Bench, tmp_path: Path, sessions: int) -> None:
-    with own_servers(bench.virtual, tmp_path) as sshd:
-        address = sshd(f"MaxSessions {sessions}", "Subsystem sftp /usr/lib/openssh/sftp-server")
-        with Connection(address) as connection:
-            pushed = push(connection, bench.release(bench.second))
-            with RemoteSession(connection, folder_of("digits", pushed.id)) as session, locked(connection):
-                for _ in range(5):
-                    assert connection.run("echo on").text == "on"
-                assert session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
-            assert connection.alive
+    settings = (f"MaxSessions {sessions}", "Subsystem sftp /usr/lib/openssh/sftp-server")
+    with own_servers(bench.virtual, tmp_path) as sshd, Connection(sshd(*settings)) as connection:
+        pushed = push(connection, bench.release(bench.second))
+        with RemoteSession(connection, folder_of("digits", pushed.id)) as session, locked(connection):
+            for _ in range(5):
+                assert connection.run("echo on").text == "on"
+            assert session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+        assert connection.alive
 
 
 def test_a_server_that_allows_no_session_is_told_by_its_setting(bench: Bench, tmp_path: Path) -> None:
@@ -156,8 +155,7 @@ def masked(log: str) -> str:
 
 def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_command: Command) -> None:
     here = output_of(board_command, "demo", "digits", "--board", "local")
-    there = output_of(board_command, "demo", "digits", *bench.at)
-    *lines, board = there.splitlines()
+    *lines, board = output_of(board_command, "demo", "digits", *bench.at).splitlines()
     assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
     assert re.match(r"board : .+, \d+ cores", board)
 

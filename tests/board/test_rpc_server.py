@@ -34,11 +34,6 @@ pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 
 KEY = "a:key"
 
 
-@pytest.fixture(scope="module")
-def virtual(start: Start) -> VirtualBoard:
-    return start("local", name="rpc")
-
-
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     with tracker() as found:
@@ -62,8 +57,7 @@ def test_a_trackers_clients_reach_a_board_on_loopback_alone(start: Start, board:
         with BoardServer(address_of(virtual), load_board(board), endpoint, KEY) as server:
             for _ in range(2):
                 require_device(endpoint, KEY)
-                elf = facts_from(endpoint, KEY)["elf"]["machine"]
-                assert elf == architecture_of(machine).elf_machine
+                assert facts_from(endpoint, KEY)["elf"]["machine"] == architecture_of(machine).elf_machine
             require_fitting_device(endpoint, KEY, load_board(board))
             assert server.run("echo there") == "there"
             assert summary(endpoint)[KEY].addresses == (f"127.0.0.1:{server.port}",)
@@ -72,17 +66,17 @@ def test_a_trackers_clients_reach_a_board_on_loopback_alone(start: Start, board:
     assert left_on(virtual) == ""
 
 
-def test_several_boards_serve_one_key(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+def test_several_boards_serve_one_key(own: VirtualBoard, endpoint: Endpoint) -> None:
     board = load_board("local")
-    with BoardServer(address_of(virtual), board, endpoint, KEY), BoardServer(None, board, endpoint, KEY) as here:
+    with BoardServer(address_of(own), board, endpoint, KEY), BoardServer(None, board, endpoint, KEY) as here:
         assert becomes(lambda: free(endpoint) == 2)
         assert here.name == "local"
     assert becomes(lambda: free(endpoint) == 0)
 
 
-def test_without_a_tracker_the_key_is_enough(virtual: VirtualBoard) -> None:
+def test_without_a_tracker_the_key_is_enough(own: VirtualBoard) -> None:
     ask = "import sys, tvm.rpc; print(tvm.rpc.connect('127.0.0.1', int(sys.argv[1]), 'secret').cpu(0).exist)"
-    with BoardServer(address_of(virtual), load_board("local"), None, "secret") as server:
+    with BoardServer(address_of(own), load_board("local"), None, "secret") as server:
         command = [sys.executable, "-c", ask, str(server.port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=generous(60), check=True)
     assert done.stdout == "True\n"
@@ -93,9 +87,9 @@ def test_more_threads_than_processors_are_refused_with_the_agents_words(endpoint
         BoardServer(None, load_board("local"), endpoint, KEY, threads=100_000)
 
 
-def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+def test_an_agent_that_was_killed_is_started_again(own: VirtualBoard, endpoint: Endpoint) -> None:
     notebook = Notebook()
-    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY, notebook) as server:
+    with BoardServer(address_of(own), load_board("local"), endpoint, KEY, notebook) as server:
         port = server.port
         server.run("for p in /proc/[0-9]*; do case $(readlink $p/exe) in *rpc/*/agent) kill -9 ${p##*/};; esac; done")
         assert becomes(lambda: not server.alive)
@@ -105,32 +99,32 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
         require_device(endpoint, KEY)
         assert facts_from(endpoint, KEY)["cores"] > 0
     assert any("runs again" in line for line in notebook.lines)
-    assert left_on(virtual) == ""
+    assert left_on(own) == ""
 
 
-def test_a_lost_connection_ends_and_revives_agents(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
-    with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
+def test_a_lost_connection_ends_and_revives_agents(own: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
+    with Cable(own, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)
         cable.cut()
         assert becomes(lambda: not server.alive)
-        assert becomes(lambda: left_on(virtual) == "")
+        assert becomes(lambda: left_on(own) == "")
         assert free(endpoint) == 0
         server.revive(30)
         require_device(endpoint, KEY)
         assert facts_from(endpoint, KEY)["cores"] > 0
 
 
-def test_a_network_cut_without_a_word_is_survived(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
-    with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
-        first = left_on(virtual)
+def test_a_network_cut_without_a_word_is_survived(own: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
+    with Cable(own, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
+        first = left_on(own)
         cable.freeze()
         began = time.monotonic()
         server.revive(30)
         assert time.monotonic() - began < generous(20)
         assert facts_from(endpoint, KEY)["cores"] > 0
         # The first agent hears nothing any more, and ends.
-        assert len(left_on(virtual)) > len(first)
-        assert becomes(lambda: len(left_on(virtual)) <= len(first), 60)
+        assert len(left_on(own)) > len(first)
+        assert becomes(lambda: len(left_on(own)) <= len(first), 60)
         assert server.alive
 
 
@@ -163,11 +157,10 @@ def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp
     assert any("waiting for" in line for line in notebook.lines)
 
 
-def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
-    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY) as server:
+def test_a_tracker_that_was_killed_has_its_devices_again(own: VirtualBoard, endpoint: Endpoint) -> None:
+    with BoardServer(address_of(own), load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)
-        process = owner(sockets()[endpoint.host, endpoint.port])
-        os.kill(process, signal.SIGKILL)
+        os.kill(owner(sockets()[endpoint.host, endpoint.port]), signal.SIGKILL)
         assert becomes(lambda: not listening(endpoint.port))
         assert becomes(lambda: listening(endpoint.port))
         assert require_device(endpoint, KEY, 20).total == 1
@@ -191,24 +184,24 @@ with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "a
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 @pytest.mark.parametrize("on_board", [True, False], ids=["on a board", "here"])
-def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard, how: int, on_board: bool) -> None:
-    command = [sys.executable, "-c", SERVE, f"virtual:{virtual.name}" if on_board else ""]
+def test_nothing_is_left_when_the_process_that_serves_ends(own: VirtualBoard, how: int, on_board: bool) -> None:
+    command = [sys.executable, "-c", SERVE, f"virtual:{own.name}" if on_board else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         ports = json.loads(process.stdout.readline())
         require_device(Endpoint("127.0.0.1", ports[0]), KEY)
         process.send_signal(how)
         process.wait(generous(30))
     assert becomes(lambda: not any(map(listening, ports)))
-    assert becomes(lambda: left_on(virtual) == "")
+    assert becomes(lambda: left_on(own) == "")
     home = Path(os.environ["XDG_DATA_HOME"]) / "edgedeploy" / "rpc"
     assert becomes(lambda: not home.is_dir() or not list(home.iterdir()))
 
 
-def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, endpoint: Endpoint) -> None:
-    said(virtual, "cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
-    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY):
+def test_what_a_dead_server_left_is_removed_by_the_next(own: VirtualBoard, endpoint: Endpoint) -> None:
+    said(own, "cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
+    with BoardServer(address_of(own), load_board("local"), endpoint, KEY):
         pass
-    assert left_on(virtual) == ""
+    assert left_on(own) == ""
 
 
 def test_a_full_disk_is_reported(start: Start, endpoint: Endpoint) -> None:
@@ -222,10 +215,10 @@ def test_a_full_disk_is_reported(start: Start, endpoint: Endpoint) -> None:
     assert free(endpoint) == 0
 
 
-def test_a_board_of_another_architecture_is_refused(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+def test_a_board_of_another_architecture_is_refused(own: VirtualBoard, endpoint: Endpoint) -> None:
     with pytest.raises(UnsuitableBoardError, match="EM_AARCH64"):
-        BoardServer(address_of(virtual), load_board("rpi4"), endpoint, KEY)
-    assert left_on(virtual) == ""
+        BoardServer(address_of(own), load_board("rpi4"), endpoint, KEY)
+    assert left_on(own) == ""
 
 
 def test_a_device_of_another_architecture_is_found_by_asking_it(endpoint: Endpoint) -> None:

@@ -281,8 +281,7 @@ class TestCamera:
             assert [said["results"][0]["label"] for said, _ in told] == ["3"] * 3
             assert {said["release"] for said, _ in told} == {FIRST}
             assert list(told[0][0]["times"]) == ["capture_ms", "preprocess_ms", "inference_ms", "postprocess_ms"]
-            image = cv2.imdecode(np.frombuffer(told[0][1], np.uint8), cv2.IMREAD_COLOR)
-            assert image.shape == (480, 640, 3)
+            assert cv2.imdecode(np.frombuffer(told[0][1], np.uint8), cv2.IMREAD_COLOR).shape == (480, 640, 3)
             frames = [other.reply()[0]["frame"] for _ in range(3)]
             assert frames == sorted(set(frames))
             seen = told[-1][0]["frame"]
@@ -465,8 +464,7 @@ class TestLog:
             for _ in range(100):
                 home.client().close()
             until(lambda: '"client":100' in log.read_text().replace(" ", ""))
-        sizes = [path.stat().st_size for path in (log, home.folder / "log.1")]
-        assert all(0 < size <= 4096 for size in sizes)
+        assert all(0 < size <= 4096 for size in [path.stat().st_size for path in (log, home.folder / "log.1")])
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
         assert [json.loads(line) for path in ("log.1", "log") for line in (home.folder / path).read_text().splitlines()]
 

@@ -247,8 +247,7 @@ def test_says_why_a_board_is_not_reached(own: VirtualBoard, wrong: dict[str, Any
 
 
 def open_ends() -> tuple[int, int]:
-    sockets = sum(path.is_socket() for path in Path("/proc/self/fd").iterdir())
-    return sockets, threading.active_count()
+    return sum(path.is_socket() for path in Path("/proc/self/fd").iterdir()), threading.active_count()
 
 
 @pytest.mark.quick("no key is taken", "the jump host's is")

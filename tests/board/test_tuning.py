@@ -47,8 +47,7 @@ def network(tmp_path: Path) -> Path:
     graph, value = begun(1, 3, 32, 32)
     value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
     value = graph.node("Relu", graph.conv(value, 16, 32, 3, pads=[1, 1, 1, 1]))
-    value = graph.node("Relu", graph.conv(value, 32, 32, 1))
-    return graph.save(tmp_path / "three.onnx", value)
+    return graph.save(tmp_path / "three.onnx", graph.node("Relu", graph.conv(value, 32, 32, 1)))
 
 
 class Run:
@@ -138,8 +137,7 @@ def test_a_board_is_tuned(board: str, start: Start, network: Path, board_command
     assert sum(not trial.final for trial in kept) == 6
 
     [built] = json_of(board_command, "build", network, "--board", board, "--tuning-records", records)
-    manifest = read_manifest(Path(built["package"]))
-    assert manifest.tuning_records == built["tuning_records"] is not None
+    assert read_manifest(Path(built["package"])).tuning_records == built["tuning_records"] is not None
     output_of(board_command, "push", built["package"], "--host", f"virtual:{virtual.name}")
 
 
@@ -163,14 +161,12 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
 def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path: Path) -> None:
     arguments = (network, "--tasks", "0", "--tuner", "random", "--no-compare", "-o", tmp_path / "records")
     first = tuned(*arguments, "--trials", 6)
-    again = tuned(*arguments, "--trials", 6)
-    assert again.trials() == []
+    assert tuned(*arguments, "--trials", 6).trials() == []
     more = tuned(*arguments, "--trials", 10)
     assert [trial["number"] for trial in more.trials()] == [6, 7, 8, 9]
     tried = [json.dumps(trial["configuration"], sort_keys=True) for run in (first, more) for trial in run.trials()]
     assert len(set(tried)) == 10
-    restarted = tuned(*arguments, "--trials", 6, "--no-resume")
-    assert [trial["number"] for trial in restarted.trials()] == list(range(6))
+    assert [trial["number"] for trial in tuned(*arguments, "--trials", 6, "--no-resume").trials()] == list(range(6))
 
 
 def test_another_model_begins_with_what_records_know_of_its_tasks(network: Path, tmp_path: Path) -> None:
@@ -205,8 +201,7 @@ def test_an_ended_run_leaves_nothing_running_and_resumes(how: signal.Signals, ne
     known = len(run.trials())
     resumed = tuned(*arguments)
     assert known - 16 <= 96 - len(resumed.trials()) <= known + 16
-    numbers = {result["number"]: result["trials"] for result in resumed.of("run ended")[0]["results"]}
-    assert numbers == {0: 48, 1: 48}
+    assert {result["number"]: result["trials"] for result in resumed.of("run ended")[0]["results"]} == {0: 48, 1: 48}
 
 
 def kill_agent(virtual: VirtualBoard, run: Run) -> None:

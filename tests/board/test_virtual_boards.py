@@ -58,16 +58,14 @@ def test_emulates_the_boards_core(start: Start, board: str, machine: str, part: 
     assert part in said(virtual, "cat /proc/cpuinfo")
     if virtual.emulated:
         # What programs are told of the core is that core's: a newer one's instructions are not among it.
-        told = said(virtual, "LD_SHOW_AUXV=1 getconf PAGE_SIZE")
-        assert "AT_HWCAP" in told
+        assert "AT_HWCAP" in said(virtual, "LD_SHOW_AUXV=1 getconf PAGE_SIZE")
         core = emulation.emulation_of(load_board(board)).cpu
         assert (f"QEMU_CPU={core}" if core else "USER=") in said(virtual, "env")
         assert (core is not None) == core_is_known
 
 
 def test_an_older_suite_brings_an_older_glibc(start: Start) -> None:
-    virtual = start("local", name="old", suite="bullseye")
-    assert said(virtual, "getconf GNU_LIBC_VERSION") == "glibc 2.31"
+    assert said(start("local", name="old", suite="bullseye"), "getconf GNU_LIBC_VERSION") == "glibc 2.31"
 
 
 def test_takes_files_over_sftp(own: VirtualBoard) -> None:
@@ -236,14 +234,11 @@ def board(start: Start) -> Iterator[VirtualBoard]:
 
 
 def test_what_a_board_says_it_is_is_text(board: VirtualBoard, board_command: Command) -> None:
-    code, out, err = board_command("boards", "probe", "--board", "local", "--host", HOST)
-    assert code == 0, err
-    assert_is_text(out, err)
-    assert SHOWN.partition(r"\n")[0] in out
-    code, out, err = board_command("boards", "show", "local")
-    assert code == 0
-    assert_is_text(out, err)
-    assert SHOWN.partition(r"\n")[0] in out
+    for words in (["probe", "--board", "local", "--host", HOST], ["show", "local"]):
+        code, out, err = board_command("boards", *words)
+        assert code == 0, err
+        assert_is_text(out, err)
+        assert SHOWN.partition(r"\n")[0] in out
     code, out, err = board_command("boards", "show", "local", "--json")
     [said] = [each["facts"]["system"] for each in json.loads(out)["probed"] if each["host"] == HOST]
     assert said == HOSTILE.replace("\n", " ")

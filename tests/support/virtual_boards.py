@@ -74,7 +74,7 @@ def start(_needs_virtual_boards: None) -> Start:
 
 @pytest.fixture
 def own(start: Start) -> VirtualBoard:
-    """One of this machine's architecture, for tests that leave it as it is."""
+    """One of this machine's architecture, for tests that leave nothing on it."""
     return start("local", name="own")
 
 
