@@ -53,21 +53,16 @@ _MOST_WRITTEN_OUT = 16
 
 @dataclass(frozen=True)
 class WeightOrder:
-    """How a convolution goes through its weights.
+    """How a convolution goes through its weights."""
 
-    Attributes:
-        by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
-            a few rows of pixels before the next rows.
-        slices: the parts of a tile's weights, each used for all pixels before the next: as many as there are rows of
-            the kernel, or one; for a kernel of one row, any number that divides the input channels.
-        interval: the steps of the sum between two fetches of the next slice; 0 if it is not fetched ahead.
-        panel: if not `by_channels`, how many tiles of a row use a tile's weights before the next tile's.
-    """
-
+    # Whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for a few rows of
+    # pixels before the next rows.
     by_channels: bool = False
+    # The parts of a tile's weights, each used for all pixels before the next: as many as there are rows of the kernel,
+    # or one; for a kernel of one row, any number that divides the input channels.
     slices: int = 1
-    interval: int = 0
-    panel: int = 1
+    interval: int = 0  # the steps of the sum between two fetches of the next slice; 0 if it is not fetched ahead
+    panel: int = 1  # if not `by_channels`, how many tiles of a row use a tile's weights before the next tile's
 
     @property
     def written_out(self) -> int:

@@ -14,39 +14,23 @@ Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Kept(Record):
-    """A layer that stays in single precision.
+    """A layer that stays in single precision."""
 
-    Attributes:
-        number: its place among the network's convolutions and products, from 0.
-        layer: what it computes, for people.
-        why: why it stays.
-    """
-
-    number: Annotated[int, Field(ge=0)]
-    layer: str
-    why: str
+    number: Annotated[int, Field(ge=0)]  # its place among the network's convolutions and products, from 0
+    layer: str  # what it computes, for people
+    why: str  # why it stays
 
 
 class Half(Record):
-    """The choice of layers that compute in half precision.
+    """The choice of layers that compute in half precision."""
 
-    Attributes:
-        layers: the number of convolutions and products.
-        single: those of them that stay in single precision.
-        judged_by: the inputs that gave the errors; all of them are fractions of an output's largest value.
-        expected: the expected error of outputs, a sum of independent errors of the layers.
-        errors: by output, the largest difference from single precision in trials.
-        tested: the larger of both for the self-test's inputs.
-        accuracy: in single and half precision, if labelled images were given.
-    """
-
-    layers: Annotated[int, Field(gt=0)]
-    single: Listed[Kept]
-    judged_by: JudgedBy
-    expected: Error
-    errors: dict[str, Error]
-    tested: Error
-    accuracy: Accuracy | None = None
+    layers: Annotated[int, Field(gt=0)]  # the number of convolutions and products
+    single: Listed[Kept]  # those of them that stay in single precision
+    judged_by: JudgedBy  # the inputs that gave the errors; all of them are fractions of an output's largest value
+    expected: Error  # the expected error of outputs, a sum of independent errors of the layers
+    errors: dict[str, Error]  # by output, the largest difference from single precision in trials
+    tested: Error  # the larger of both for the self-test's inputs
+    accuracy: Accuracy | None = None  # in single and half precision, if labelled images were given
 
     @property
     def used(self) -> int:

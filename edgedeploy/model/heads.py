@@ -16,21 +16,16 @@ Side = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Head(Record):
-    """One raw head: the output of the last convolution.
+    """One raw head: the output of the last convolution."""
 
-    Attributes:
-        output: the output's name.
-        kind: the format of its numbers: `yolo` as in YOLO v3, `region` as in YOLO v2.
-        anchors: width and height of each anchor in pixels of the network's input, in the network's order.
-        classes: the number of class scores of each anchor, if the network's file says it.
-        scale_x_y: how far a box's centre can move, in cells, around the middle of its cell; 1 is YOLO v3's, v4 has
-            up to 1.2 so that centres reach the edges of cells (Bochkovskiy et al., 2020, arXiv:2004.10934).
-    """
-
-    output: str
-    kind: Literal["yolo", "region"] = "yolo"
+    output: str  # the output's name
+    kind: Literal["yolo", "region"] = "yolo"  # the format of its numbers: `yolo` as in YOLO v3, `region` as in YOLO v2
+    # Width and height of each anchor in pixels of the network's input, in the network's order.
     anchors: Annotated[Listed[tuple[Side, Side]], Field(min_length=1)]
+    # The number of class scores of each anchor, if the network's file says it.
     classes: Annotated[int, Field(gt=0)] | None = None
+    # How far a box's centre can move, in cells, around the middle of its cell; 1 is YOLO v3's, v4 has up to 1.2 so that
+    # centres reach the edges of cells (Bochkovskiy et al., 2020, arXiv:2004.10934).
     scale_x_y: Side = 1.0
 
 

@@ -31,49 +31,33 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as a Relax module, with further information.
+    """A network as a Relax module, with further information."""
 
-    Attributes:
-        file: the file it was read from.
-        module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
-        inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
-            compiled part, as are those of `reference`.
-        half: the layers in half precision; None if all of them compute in single.
-        quantised: whether it has quantised layers.
-        reference: one inference by a program other than TVM, to check the compiled code against.
-        reference_name: that program and its version.
-        heads: its detection heads, according to the file.
-        metadata: the file's entries about its use; see `edgedeploy.model.metadata`.
-        other_kernels: one inference by the same program with other kernels, or in float64: its distance from
-            `reference` is the effect of rounding alone. None if the program has only one set of kernels.
-        other_kernels_name: a name for these kernels.
-        second_opinion: one inference by a third, possibly slow program, used if the code differs from `reference`. None
-            for formats without one.
-        second_opinion_name: that program and its version.
-        by_operator: both, one operator at a time, for networks that are too large for the third program. None for
-            formats without one.
-        is_reference_exact: whether `reference` computes a quantised network in integers alone, by kernels that
-            edgedeploy agrees with.
-        cut_off: the end after `module` whose sizes depend on data; None for most networks.
-    """
-
-    file: Path
-    module: Any
+    file: Path  # the file it was read from
+    module: Any  # a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it
+    # Names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the compiled part,
+    # as are those of `reference`.
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
-    quantised: bool
-    reference: Reference
-    reference_name: str
-    heads: Sequence[Head] = ()
+    quantised: bool  # whether it has quantised layers
+    reference: Reference  # one inference by a program other than TVM, to check the compiled code against
+    reference_name: str  # that program and its version
+    heads: Sequence[Head] = ()  # its detection heads, according to the file
+    # One inference by the same program with other kernels, or in float64: its distance from `reference` is the effect
+    # of rounding alone. None if the program has only one set of kernels.
     other_kernels: Reference | None = None
-    other_kernels_name: str = ""
+    other_kernels_name: str = ""  # a name for these kernels
+    # One inference by a third, possibly slow program, used if the code differs. None for formats without one.
     second_opinion: Reference | None = None
-    second_opinion_name: str = ""
+    second_opinion_name: str = ""  # that program and its version
+    # Both, one operator at a time, for networks that are too large for that program. None for formats without one.
     by_operator: OperatorWise | None = None
+    # Whether `reference` computes a quantised network in integers alone, by kernels that edgedeploy agrees with.
     is_reference_exact: Callable[[], bool] = lambda: True
-    cut_off: CutOff | None = None
+    cut_off: CutOff | None = None  # the end after `module` whose sizes depend on data; None for most networks
+    # The file's entries about its use; see `edgedeploy.model.metadata`.
     metadata: Mapping[str, str] = field(default_factory=dict)
-    half: Half | None = None
+    half: Half | None = None  # the layers in half precision; None if all of them compute in single
 
     @property
     def results(self) -> list[TensorSpec]:

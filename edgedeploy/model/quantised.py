@@ -22,35 +22,24 @@ Count = Annotated[int, Field(gt=0, le=_MOST)]
 
 
 class Agreement(Record):
-    """How far the quantised network agrees with the float network.
+    """How far the quantised network agrees with the float network."""
 
-    Attributes:
-        of: the quantity compared: `top-1`, the best class of each image; `boxes` of the same class with an intersection
-            over union of at least 0.5, twice their number over that of all boxes of both; `outputs`, the cosine of the
-            angle between the outputs.
-        value: 1 means no difference.
-        samples: the number of images, or inputs.
-    """
-
+    # The quantity compared: `top-1`, the best class of each image; `boxes` of the same class with an intersection over
+    # union of at least 0.5, twice their number over that of all boxes of both; `outputs`, the cosine of the angle
+    # between the outputs.
     of: Literal["top-1", "boxes", "outputs"]
-    value: Share
-    samples: Count
+    value: Share  # 1 means no difference
+    samples: Count  # the number of images, or inputs
 
 
 class Accuracy(Record):
-    """The accuracy of both networks on labelled images.
+    """The accuracy of both networks on labelled images."""
 
-    Attributes:
-        of: `top-1`, the share of images whose best class is right; `mAP@0.5`, as defined by COCO.
-        before: of the network in single precision.
-        after: of the quantised one, or the one with layers in half precision.
-        samples: the number of images.
-    """
-
+    # `top-1`, the share of images whose best class is right; `mAP@0.5`, as defined by COCO.
     of: Literal["top-1", "mAP@0.5"]
-    before: Share
-    after: Share
-    samples: Count
+    before: Share  # of the network in single precision
+    after: Share  # of the quantised one, or the one with layers in half precision
+    samples: Count  # the number of images
 
     @property
     def loss(self) -> float:
@@ -63,21 +52,13 @@ class Accuracy(Record):
 
 
 class Quantisation(Record):
-    """How a network was quantised, and the loss; empty for files of other programs.
+    """How a network was quantised, and the loss; empty for files of other programs."""
 
-    Attributes:
-        method: how the ranges of activations were chosen.
-        samples: the number of images, or inputs, that determined them.
-        kept: layers left in float, by request or because of their loss.
-        agreement: with the float network.
-        accuracy: before and after, if labelled images were given.
-    """
-
-    method: Method | None = None
-    samples: Annotated[int, Field(ge=0, le=_MOST)] = 0
-    kept: Listed[str] = []
-    agreement: Agreement | None = None
-    accuracy: Accuracy | None = None
+    method: Method | None = None  # how the ranges of activations were chosen
+    samples: Annotated[int, Field(ge=0, le=_MOST)] = 0  # the number of images, or inputs, that determined them
+    kept: Listed[str] = []  # layers left in float, by request or because of their loss
+    agreement: Agreement | None = None  # with the float network
+    accuracy: Accuracy | None = None  # before and after, if labelled images were given
 
     @property
     def value(self) -> float | None:

@@ -21,15 +21,10 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 
 class Steps(Record):
-    """The quantisation of a tensor: integers stand for `(integer - zero_point) * scale`.
+    """The quantisation of a tensor: integers stand for `(integer - zero_point) * scale`."""
 
-    Attributes:
-        scale: positive in float32.
-        zero_point: an integer of the tensor's type.
-    """
-
-    scale: Annotated[float, Field(ge=float(_FLOAT32.smallest_subnormal), le=float(_FLOAT32.max))]
-    zero_point: int
+    scale: Annotated[float, Field(ge=float(_FLOAT32.smallest_subnormal), le=float(_FLOAT32.max))]  # positive in float32
+    zero_point: int  # an integer of the tensor's type
 
     def integers(self, values: np.ndarray, dtype: str) -> np.ndarray:
         """Quantise real numbers, float32: rounded, halves to even, and saturated to the dtype."""
@@ -44,20 +39,14 @@ class Steps(Record):
 
 
 class TensorSpec(Record):
-    """An input or output.
-
-    Attributes:
-        shape: empty for a scalar; in outputs of a tail, -1 for sizes that depend on data.
-        dtype: numpy's name.
-        below: for inputs that are indices, their exclusive upper bound; None for all others.
-        steps: the quantisation; None for unquantised tensors.
-    """
+    """An input or output."""
 
     name: str
-    shape: Listed[int]
-    dtype: str
+    shape: Listed[int]  # empty for a scalar; in outputs of a tail, -1 for sizes that depend on data
+    dtype: str  # numpy's name
+    # For inputs that are indices, their exclusive upper bound; None for all others.
     below: Annotated[int, Field(gt=0)] | None = None
-    steps: Steps | None = None
+    steps: Steps | None = None  # the quantisation; None for unquantised tensors
 
     @field_validator("dtype")
     @classmethod

@@ -48,20 +48,13 @@ _DIFFERENCE, _DIFFERENCE_IN_HALF = 0.02, 0.1
 
 @dataclass(frozen=True)
 class Key:
-    """What a result depends on.
-
-    Attributes:
-        engine, version: of the wheel.
-        network: SHA-256 of the network's file before conversion, and of the inputs.
-        core: the board's core, LLVM's model of it, and its caches.
-        predictor: `PREDICTOR` and the version of LLVM.
-    """
+    """What a result depends on."""
 
     engine: str
-    version: str
-    network: str
-    core: str
-    predictor: str
+    version: str  # of the engine's wheel
+    network: str  # SHA-256 of the network's file before conversion, and of the inputs
+    core: str  # the board's core, LLVM's model of it, and its caches
+    predictor: str  # `PREDICTOR` and the version of LLVM
 
     @classmethod
     def of(
@@ -78,18 +71,13 @@ class Key:
 
 @dataclass(frozen=True)
 class PeerResult:
-    """What an inference of another engine executes.
-
-    Attributes:
-        wheel: SHA-256 of the engine's wheel.
-        executed: by file; empty if the engine cannot run the network.
-        difference: of its outputs, as a fraction of the largest value; None if there is nothing to compare with.
-    """
+    """What an inference of another engine executes."""
 
     key: Key
     network: str
-    wheel: str
-    executed: Sequence[Executed] = ()
+    wheel: str  # SHA-256 of the engine's wheel
+    executed: Sequence[Executed] = ()  # by file; empty if the engine cannot run the network
+    # Of its outputs, as a fraction of the largest value; None if there is nothing to compare with.
     difference: float | None = None
     left_out: str | None = None
 

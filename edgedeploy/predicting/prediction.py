@@ -28,21 +28,13 @@ _FORESEEN_TURNS = 32
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles by their cause.
+    """Cycles by their cause."""
 
-    Attributes:
-        core: instructions, all data in the first cache.
-        branches: ends of loops that the branch predictor does not foresee.
-        caches: lines that loads take from the second and third cache.
-        memory: lines that loads take from memory.
-        stores: lines that stores miss, and lines that are written back to memory.
-    """
-
-    core: float = 0
-    branches: float = 0
-    caches: float = 0
-    memory: float = 0
-    stores: float = 0
+    core: float = 0  # instructions, all data in the first cache
+    branches: float = 0  # ends of loops that the branch predictor does not foresee
+    caches: float = 0  # lines that loads take from the second and third cache
+    memory: float = 0  # lines that loads take from memory
+    stores: float = 0  # lines that stores miss, and lines that are written back to memory
 
     @property
     def total(self) -> float:
@@ -59,28 +51,18 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Executed:
-    """What one function of a network executes in an inference, without the cost of waiting for memory.
-
-    Attributes:
-        calls: how often it is entered.
-        instructions: how many it executes.
-        core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
-        core_error: the standard error of `core`, due to sampling.
-        ends: ends of loops that the branch predictor does not foresee.
-        floats, integers, halves: products of floats, of integers of at most 16 bits, and of floats in half precision,
-            that it adds up.
-        misses: lines of 64 bytes that it misses, by the names in `record.MISSES`.
-    """
+    """What one function of a network executes in an inference, without the cost of waiting for memory."""
 
     name: str
-    calls: int
-    instructions: int
-    core: float
-    core_error: float
-    ends: int
+    calls: int  # how often it is entered
+    instructions: int  # how many it executes
+    core: float  # cycles of these by LLVM's model, all data in the first cache, all branches foreseen
+    core_error: float  # the standard error of `core`, due to sampling
+    ends: int  # ends of loops that the branch predictor does not foresee
+    # Products that it adds up: of floats, of integers of at most 16 bits, and of floats in half precision (`halves`).
     floats: int
     integers: int
-    misses: Mapping[str, float]
+    misses: Mapping[str, float]  # lines of 64 bytes that it misses, by the names in `record.MISSES`
     halves: int = 0
 
 

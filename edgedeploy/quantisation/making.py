@@ -43,17 +43,12 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is quantised.
-
-    Attributes:
-        keep: names of layers, or patterns of them, that stay in float.
-        max_loss: layers stay in float until the loss is at most so much; None for any loss.
-        all_pairs: whether results are rounded to bytes after every operator, as other engines' kernels need it.
-    """
+    """How a network is quantised."""
 
     method: Method = "minmax"
-    keep: Sequence[str] = ()
-    max_loss: float | None = None
+    keep: Sequence[str] = ()  # names of layers, or patterns of them, that stay in float
+    max_loss: float | None = None  # layers stay in float until the loss is at most so much; None for any loss
+    # Whether results are rounded to bytes after every operator, as other engines' kernels need it.
     all_pairs: bool = False
 
 
@@ -70,24 +65,16 @@ class Task:
 
 @dataclass(frozen=True, repr=False)
 class Made:
-    """A quantised network.
+    """A quantised network."""
 
-    Attributes:
-        model: with the record in its metadata.
-        record: the loss.
-        scores: of the float and the quantised network on labelled images, if there are any.
-        worst: its layers, the lowest signal-to-noise ratio first.
-        bytes_before: the size of the float network's files.
-    """
-
-    model: onnx.ModelProto
-    record: Quantisation
+    model: onnx.ModelProto  # with the record in its metadata
+    record: Quantisation  # the loss
     comparison: Comparison
-    scores: tuple[Score, Score] | None
-    worst: Sequence[LayerNoise]
+    scores: tuple[Score, Score] | None  # of the float and the quantised network on labelled images, if there are any
+    worst: Sequence[LayerNoise]  # its layers, the lowest signal-to-noise ratio first
     kept: Sequence[Layer]
     layers: int
-    bytes_before: int
+    bytes_before: int  # the size of the float network's files
 
     def __repr__(self) -> str:
         return f"<edgedeploy.Made {self.layers - len(self.kept)} of {self.layers} layers quantised>"

@@ -79,24 +79,15 @@ class Use:
 
 @dataclass
 class Uses:
-    """The properties of a network's operators that its test inputs depend on.
-
-    Attributes:
-        products: whether it sums up products.
-        convolutions: whether convolutions are among these.
-        casts: whether it converts floats to integers, which is undefined for values out of range.
-        divides: whether it divides integers by computed ones; a zero would end the process.
-        steady: whether every program gives the same infinities and NaN for infinities.
-        keeps_nan: whether every program gives the same NaN for NaN among its inputs.
-    """
+    """The properties of a network's operators that its test inputs depend on."""
 
     inputs: dict[str, Use] = field(default_factory=dict)
-    products: bool = False
-    convolutions: bool = False
-    casts: bool = False
-    divides: bool = False
-    steady: bool = True
-    keeps_nan: bool = False
+    products: bool = False  # whether it sums up products
+    convolutions: bool = False  # whether convolutions are among these
+    casts: bool = False  # whether it converts floats to integers, which is undefined for values out of range
+    divides: bool = False  # whether it divides integers by computed ones; a zero would end the process
+    steady: bool = True  # whether every program gives the same infinities and NaN for infinities
+    keeps_nan: bool = False  # whether every program gives the same NaN for NaN among its inputs
 
 
 def uses_of(network: Network) -> Uses:

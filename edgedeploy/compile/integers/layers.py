@@ -143,23 +143,15 @@ def _limits(call: Any) -> tuple[Any, float, float] | None:
 
 @dataclass(frozen=True)
 class IntegerLayer:
-    """A convolution or a product that can be computed in integers.
+    """A convolution or a product that can be computed in integers."""
 
-    Attributes:
-        call, data: its operator on floats, and its integers in `steps`, a variable of the network.
-        weights: less their zero point.
-        bias: for each channel, in products of the steps of data and weights.
-        offset: the same in float32 values, if they are not whole numbers of such products; else zeros.
-        scales: for each channel, the value of such a product; float32.
-    """
-
-    call: relax.Call
-    data: relax.Var
+    call: relax.Call  # its operator on floats
+    data: relax.Var  # its integers in `steps`, a variable of the network
     steps: Steps
-    weights: np.ndarray
-    bias: np.ndarray
-    offset: np.ndarray
-    scales: np.ndarray
+    weights: np.ndarray  # less their zero point
+    bias: np.ndarray  # for each channel, in products of the steps of data and weights
+    offset: np.ndarray  # the same in float32 values, if they are not whole numbers of such products; else zeros
+    scales: np.ndarray  # for each channel, the value of such a product; float32
     activation: Activation
 
     @property

@@ -56,30 +56,20 @@ class Compilation:
 
 @dataclass(frozen=True)
 class Pass:
-    """A step of the compiler.
+    """A step of the compiler."""
 
-    Attributes:
-        name: as users see it: lower-case words between hyphens.
-        what: what it does, in one sentence.
-        run: returns a new `tvm.IRModule` for one, within the board's target; it may raise anything.
-        expects: the form that it works on.
-        leaves: the form of its result; the same if None.
-        required: why nothing can be built without it; empty if it can be disabled.
-        before, after: the pass before or after which it runs directly, for passes of other packages: one of the two.
-        applies: whether a board needs it.
-        package: the name and version of the package that it comes from; empty for edgedeploy's own.
-    """
-
-    name: str
-    what: str
+    name: str  # as users see it: lower-case words between hyphens
+    what: str  # what it does, in one sentence
+    # Returns a new `tvm.IRModule` for one, within the board's target; it may raise anything.
     run: Callable[[Any, Compilation], Any]
-    expects: Form = Form("NCHW")
-    leaves: Form | None = None
-    required: str = ""
+    expects: Form = Form("NCHW")  # the form that it works on
+    leaves: Form | None = None  # the form of its result; the same if None
+    required: str = ""  # why nothing can be built without it; empty if it can be disabled
+    # The pass before or after which it runs directly, for passes of other packages: one of the two.
     before: str = ""
     after: str = ""
-    applies: Callable[[Board], bool] = lambda board: True
-    package: str = ""
+    applies: Callable[[Board], bool] = lambda board: True  # whether a board needs it
+    package: str = ""  # the name and version of the package that it comes from; empty for edgedeploy's own
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

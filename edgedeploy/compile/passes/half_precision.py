@@ -481,14 +481,12 @@ class Trial(NamedTuple):
     """A network whose layers' precision is switched.
 
     Its last output, `PEAKS`, has the largest value of each layer, which is infinite beyond `LARGEST / MARGIN`.
-
-    Attributes:
-        switches: by the name of each of its last inputs, the numbers of layers: it states whether any of these is in
-            half precision.
     """
 
     network: Network
     layers: list[Layer]
+    # By the name of each of its last inputs, the numbers of layers: it states whether any of these is in half
+    # precision.
     switches: dict[str, frozenset[int]]
 
 

@@ -31,23 +31,17 @@ _ACTIVATIONS = (tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tan
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of an LSTM, whose results are `state` and `cell`.
-
-    Attributes:
-        before: the state and the cell of the step before; None in the first step, which begins with zeros.
-        products: of the inputs of all steps, steps x batch x gates; `index` is the step's.
-        weights: of the state, hidden x gates; None in the first step.
-        bias: added to all gates.
-        starts: where input, output, forget and cell gate begin; the forget gate is None in the first step.
-    """
+    """One step of an LSTM, whose results are `state` and `cell`."""
 
     state: relax.Var
     cell: relax.Var
+    # The state and the cell of the step before; None in the first step, which begins with zeros.
     before: tuple[relax.Var, relax.Var] | None
-    products: relax.Var
+    products: relax.Var  # of the inputs of all steps, steps x batch x gates; `index` is the step's
     index: int
-    weights: np.ndarray | None
-    bias: np.ndarray
+    weights: np.ndarray | None  # of the state, hidden x gates; None in the first step
+    bias: np.ndarray  # added to all gates
+    # Where input, output, forget and cell gate begin; the forget gate is None in the first step.
     starts: tuple[int, int, int | None, int]
 
     def follows(self, other: _Step) -> bool:

@@ -50,20 +50,16 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameter:
-    """An array of weights that a layer reads from the file.
-
-    Attributes:
-        gain: for kernels and matrices, the variance of the outputs as a multiple of the inputs' mean square, with
-            random weights.
-        optional: whether some files lack it, which means zeros.
-    """
+    """An array of weights that a layer reads from the file."""
 
     section: Section
     name: str
     role: Role
     shape: tuple[int, ...]
+    # For kernels and matrices, the variance of the outputs as a multiple of the inputs' mean square, with random
+    # weights.
     gain: float = 1.0
-    optional: bool = False
+    optional: bool = False  # whether some files lack it, which means zeros
 
 
 class DarknetGraph(Graph):
@@ -71,10 +67,6 @@ class DarknetGraph(Graph):
 
     A layer's last node is named after its section and number, such as `convolutional_3`, and the nodes within it
     after that.
-
-    Attributes:
-        parameters: the weights, in the file's order.
-        heads: the detection heads that decoders support.
     """
 
     def __init__(self, name: str, net: Section, batch: int, image: Shape, epsilon: float) -> None:
@@ -82,8 +74,8 @@ class DarknetGraph(Graph):
         self.section = net
         self.image = image
         self.epsilon = epsilon
-        self.parameters: list[Parameter] = []
-        self.heads: list[Head] = []
+        self.parameters: list[Parameter] = []  # the weights, in the file's order
+        self.heads: list[Head] = []  # the detection heads that decoders support
         self._layers: list[tuple[str, str, Value]] = []  # names, kinds and outputs
         self._reads = 0
         self._values = 0

@@ -34,11 +34,7 @@ _HINTS = frozenset({30, 31})
 
 
 class NcnnGraph(Graph):
-    """A network being converted layer by layer.
-
-    Attributes:
-        factors: of values that 8 bits can hold, the factor that makes integers of them.
-    """
+    """A network being converted layer by layer."""
 
     layer: NcnnLayer
     inputs: Sequence[Value]
@@ -46,7 +42,7 @@ class NcnnGraph(Graph):
     def __init__(self, name: str, weights: Weights) -> None:
         super().__init__(name, batch=1)
         self._weights_of_file = weights
-        self.factors: dict[str, float] = {}
+        self.factors: dict[str, float] = {}  # of values that 8 bits can hold, the factor that makes integers of them
 
     def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """The layer's next weights that are stored with a tag; see `StoredWeights.tagged`."""

@@ -44,20 +44,15 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class NcnnLayer:
-    """One line.
-
-    Attributes:
-        kind: ncnn's name of the operation.
-        parameters: by their numbers in ncnn's documentation, "operators".
-    """
+    """One line."""
 
     path: Path
     line: int
-    kind: str
+    kind: str  # ncnn's name of the operation
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    parameters: Mapping[int, Value]
+    parameters: Mapping[int, Value]  # by their numbers in ncnn's documentation, "operators"
 
     def error(self, why: str, *hints: str) -> ModelError:
         """The error that this layer cannot be imported."""

@@ -188,17 +188,11 @@ _FORMS = (0, 1, 2, 101, 102)
 
 @dataclass(frozen=True)
 class _Scales:
-    """The scales of a layer that `ncnn2int8` wrote.
+    """The scales of a layer that `ncnn2int8` wrote."""
 
-    Attributes:
-        weights: one for each output; zero if all of an output's weights are.
-        data: of the input.
-        result: of the output; None if it stays in float32.
-    """
-
-    weights: np.ndarray
-    data: float
-    result: float | None
+    weights: np.ndarray  # one for each output; zero if all of an output's weights are
+    data: float  # of the input
+    result: float | None  # of the output; None if it stays in float32
 
     @staticmethod
     def read(graph: NcnnGraph, outputs: int, groups: int = 0) -> _Scales | None:

@@ -16,15 +16,10 @@ Choice = TypeVar("Choice")
 
 
 class TengineGraph(Graph):
-    """A network up to some node. Its values have the names of the file's tensors.
+    """A network up to some node. Its values have the names of the file's tensors."""
 
-    Attributes:
-        parameters: of the current node, by name.
-        outputs: how many outputs the current node has.
-    """
-
-    parameters: dict[str, Any]
-    outputs: int
+    parameters: dict[str, Any]  # of the current node, by name
+    outputs: int  # how many outputs the current node has
     _inputs_of_node: list[int]
 
     def __init__(self, structure: Structure) -> None:

@@ -122,31 +122,20 @@ _LONGEST_NAME = 1024
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """The meaning of a tensor's integers: `(integer - zero_point) * scale`.
+    """The meaning of a tensor's integers: `(integer - zero_point) * scale`."""
 
-    Attributes:
-        scale: float32, one or one for each place on the first axis.
-        zero_point: of the scale's shape and the tensor's dtype.
-    """
-
-    scale: np.ndarray
-    zero_point: np.ndarray
+    scale: np.ndarray  # float32, one or one for each place on the first axis
+    zero_point: np.ndarray  # of the scale's shape and the tensor's dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value of the network.
-
-    Attributes:
-        shape: as far as the file states it.
-        values: of a constant: float32, float16, int32, or quantised integers.
-        quantisation: of int8, uint8 and int16.
-    """
+    """A value of the network."""
 
     name: str
-    shape: tuple[int, ...] | None
-    values: np.ndarray | None
-    quantisation: Quantisation | None = None
+    shape: tuple[int, ...] | None  # as far as the file states it
+    values: np.ndarray | None  # of a constant: float32, float16, int32, or quantised integers
+    quantisation: Quantisation | None = None  # of int8, uint8 and int16
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +151,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Structure:
-    """A network as its tmfile has it.
-
-    Attributes:
-        size: of the file, in bytes.
-        from_darknet: whether it was converted from Darknet's format.
-        inputs, outputs: numbers of nodes.
-    """
+    """A network as its tmfile has it."""
 
     path: Path
-    size: int
-    from_darknet: bool
+    size: int  # of the file, in bytes
+    from_darknet: bool  # whether it was converted from Darknet's format
     tensors: list[Tensor]
     nodes: list[Node]
-    inputs: np.ndarray
+    inputs: np.ndarray  # numbers of nodes, as those of outputs
     outputs: np.ndarray
 
 

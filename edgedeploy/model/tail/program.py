@@ -59,23 +59,14 @@ class Constant(Record):
 
 
 class Node(Record):
-    """One operator.
+    """One operator."""
 
-    Attributes:
-        name: for messages.
-        operator: a name in `OPERATORS`, or `If`.
-        inputs: names of values; "" for an optional one that is left out.
-        outputs: names of values; "" for an unused one.
-        attributes: those of ONNX; types have numpy's names.
-        branches: of `If`: then and else.
-    """
-
-    name: str
-    operator: str
-    inputs: Listed[str]
-    outputs: Annotated[Listed[str], Field(min_length=1)]
-    attributes: dict[str, Attribute] = {}
-    branches: Listed[Block] = []
+    name: str  # for messages
+    operator: str  # a name in `OPERATORS`, or `If`
+    inputs: Listed[str]  # names of values; "" for an optional one that is left out
+    outputs: Annotated[Listed[str], Field(min_length=1)]  # names of values; "" for an unused one
+    attributes: dict[str, Attribute] = {}  # those of ONNX; types have numpy's names
+    branches: Listed[Block] = []  # of `If`: then and else
 
     @field_validator("operator")
     @classmethod
@@ -163,14 +154,10 @@ _MOST_BYTES = 1 << 32
 
 @dataclass(frozen=True)
 class Tail:
-    """A tail that is ready to run.
-
-    Attributes:
-        outputs: of the network, in order; a size of -1 depends on the data.
-    """
+    """A tail that is ready to run."""
 
     block: Block
-    outputs: list[TensorSpec]
+    outputs: list[TensorSpec]  # of the network, in order; a size of -1 depends on the data
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """The network's outputs by name, from its inputs and the outputs of its compiled part."""

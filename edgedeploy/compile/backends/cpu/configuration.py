@@ -21,20 +21,17 @@ class Direct(Tiled):
 
 
 class Winograd(Configuration):
-    """A convolution as products of transformed tiles of the feature map.
-
-    Attributes:
-        shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
-            that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
-        by_element: the outer loop runs over the elements of transformed tiles, each a matrix product with all of its
-            weights. Otherwise it runs over tiles of channels, and all elements are read again for the next of these.
-    """
+    """A convolution as products of transformed tiles of the feature map."""
 
     form: Literal["winograd"] = "winograd"
     size: Annotated[int, Field(ge=2, le=4, multiple_of=2)]  # outputs of a tile, in rows and in columns (m)
     band: Positive  # rows of tiles that are transformed, multiplied and transformed back together
     product: Tile  # the matrix products' register tile, whose pixels are tiles of the feature map
+    # Each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights that exceed the
+    # L2 cache. Otherwise each thread takes bands, and all of the weights.
     shared: bool
+    # The outer loop runs over the elements of transformed tiles, each a matrix product with all of its weights.
+    # Otherwise it runs over tiles of channels, and all elements are read again for the next of these.
     by_element: bool = False
 
     @property
