@@ -22,16 +22,7 @@ from edgedeploy.compile.integers.quantisation import (
     rounded,
     to_integers,
 )
-from edgedeploy.compile.ir.expressions import (
-    Emitter,
-    Rewriter,
-    axes_of,
-    constant,
-    constant_value,
-    is_call,
-    is_oihw,
-    shape_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, per_channel, tensors_of
 
 if TYPE_CHECKING:
@@ -47,16 +38,16 @@ _EXACT = 2**24
 _SHARING = 16
 
 
-def _stored(network: Rewriter, expression: Any) -> tuple[np.ndarray, np.ndarray] | None:
+def _stored(network: ir.Rewriter, expression: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """The int64 integers less their zero point, and the float32 scales, that a constant is stored as."""
     call = network.value_before(expression)
-    if is_call(call, "relax.dequantize"):
-        integers, parameters = constant_value(call.args[0]), parameters_of(call)
+    if ir.is_call(call, "relax.dequantize"):
+        integers, parameters = ir.constant_value(call.args[0]), parameters_of(call)
         if integers is None or parameters is None:
             return None
         scale, zero_point = parameters
         return integers.astype(np.int64) - zero_point, scale
-    if not (moves_values(call) or is_call(call, "relax.broadcast_to")):
+    if not (moves_values(call) or ir.is_call(call, "relax.broadcast_to")):
         return None
     before = _stored(network, tensors_of(call)[0])
     if before is None:
@@ -68,10 +59,10 @@ def _stored(network: Rewriter, expression: Any) -> tuple[np.ndarray, np.ndarray]
 def _moved(call: relax.Call, value: np.ndarray) -> np.ndarray:
     """An array, of any type, after an operator that moves values."""
     if is_kind(call, Kind.RESHAPE):
-        return value.reshape(shape_of(call))
+        return value.reshape(ir.shape_of(call))
     if operator_name(call) == "broadcast_to":
-        return np.broadcast_to(value, shape_of(call))
-    return value.transpose(axes_of(call))
+        return np.broadcast_to(value, ir.shape_of(call))
+    return value.transpose(ir.axes_of(call))
 
 
 @dataclass(frozen=True)
@@ -93,14 +84,14 @@ class Activation:
         low, high = (int(steps.quantised(np.float32(each))) for each in (self.low, self.high))
         return low, high
 
-    def moved(self, emit: Emitter, result: relax.Expr) -> relax.Expr:
+    def moved(self, emit: ir.Emitter, result: relax.Expr) -> relax.Expr:
         """A result of `source` with the moves behind it."""
         for move in reversed(self.moves):
             result = relax.Call(move.op, [emit(result), *move.args[1:]], move.attrs)
         return result
 
 
-def activation_before(network: Rewriter, expression: Any) -> Activation:
+def activation_before(network: ir.Rewriter, expression: Any) -> Activation:
     """Bounds and moves that a value has passed through, back to the first value that is used elsewhere too."""
     found = Activation(expression)
     while not network.is_shared(found.source):
@@ -120,7 +111,7 @@ def activation_before(network: Rewriter, expression: Any) -> Activation:
 
 def is_half_away(call: Any) -> bool:
     """Whether it is the mark of rounding halves away from zero."""
-    factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
+    factor = ir.constant_value(call.args[1]) if ir.is_call(call, "relax.multiply") else None
     return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
 
 
@@ -134,8 +125,8 @@ def _limits(call: Any) -> tuple[Any, float, float] | None:
     if name not in ("maximum", "minimum"):
         return None
     for data, bound in permutations(call.args):
-        value = constant_value(bound)
-        if value is not None and value.size == 1 and len(shape_of(data)) == len(shape_of(call)):
+        value = ir.constant_value(bound)
+        if value is not None and value.size == 1 and len(ir.shape_of(data)) == len(ir.shape_of(call)):
             limit = float(value.item())
             return (data, limit, np.inf) if name == "maximum" else (data, -np.inf, limit)
     return None
@@ -157,13 +148,13 @@ class IntegerLayer:
     @property
     def is_convolution(self) -> bool:
         """Whether it is a convolution, not a product."""
-        return is_call(self.call, "relax.nn.conv2d")
+        return ir.is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, emit: Emitter, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
+    def sums(self, emit: ir.Emitter, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
         """The sums of products of integers as they are stored, and a bias, in int32."""
         shift = self._shift(cpu)
         held = self.weights - shift
-        weights, source = constant(held, cpu.weight_type(held)), data
+        weights, source = ir.constant(held, cpu.weight_type(held)), data
         if self.is_convolution:
             attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
             if self.steps.zero_point and any(padding):
@@ -214,7 +205,7 @@ class IntegerLayer:
         """The bias of sums of products of integers as they are stored, with their zero points."""
         return self.bias - self.steps.zero_point * self.weights.sum(axis=self._summed_axes)
 
-    def integers(self, emit: Emitter, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
+    def integers(self, emit: ir.Emitter, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
         # conv_kernel_ref_int8.c of Tengine divides.
@@ -232,7 +223,7 @@ class IntegerLayer:
         return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
     def floats(
-        self, emit: Emitter, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
+        self, emit: ir.Emitter, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
     ) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
         bias = self._whole_bias
@@ -244,10 +235,10 @@ class IntegerLayer:
             added = CONVERTER_BITS if cpu.adds_to_convert and self._largest_sum < SMALL else 0
             sums = self.sums(emit, data, cpu, bias + added)
             sums = emit.astype(emit.subtract(sums, added) if added else sums, "float32")
-        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / divisor), "float32"))
+        value = relax.op.multiply(sums, ir.constant(self._by_channel(self.scales / divisor), "float32"))
         if not self.offset.any():
             return value
-        return relax.op.add(emit(value), constant(self._by_channel(self.offset / divisor), "float32"))
+        return relax.op.add(emit(value), ir.constant(self._by_channel(self.offset / divisor), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:
@@ -257,11 +248,11 @@ class IntegerLayer:
         """One value for each channel in a shape that broadcasts to the result; one for all of them as a scalar."""
         if (value == value.flat[0]).all():
             return np.asarray(value.flat[0])
-        return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(shape_of(self.call)) - 1) + (-1,))
+        return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(ir.shape_of(self.call)) - 1) + (-1,))
 
 
 def layer_of(
-    network: Rewriter, call: Any, source: Any, activation: Activation = Activation(None)
+    network: ir.Rewriter, call: Any, source: Any, activation: Activation = Activation(None)
 ) -> IntegerLayer | None:
     """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
 
@@ -269,20 +260,20 @@ def layer_of(
     steps, or None.
     """
     offset = None
-    if is_call(call, "relax.add"):
+    if ir.is_call(call, "relax.add"):
         for data, bias in permutations(call.args):
             inner = network.value_before(data)
-            if is_call(inner, *_LAYERS) and not network.is_shared(data) and shape_of(data) == shape_of(call):
+            if ir.is_call(inner, *_LAYERS) and not network.is_shared(data) and ir.shape_of(data) == ir.shape_of(call):
                 call, offset = inner, bias
                 break
-    if not is_call(call, *_LAYERS):
+    if not ir.is_call(call, *_LAYERS):
         return None
     data, stored = source(call.args[0]), _stored(network, call.args[1])
     if data is None or stored is None:
         return None
     weights, scales = stored
-    convolution = is_call(call, "relax.nn.conv2d")
-    if (convolution and not is_oihw(call)) or (not convolution and weights.ndim != 2):
+    convolution = ir.is_call(call, "relax.nn.conv2d")
+    if (convolution and not ir.is_oihw(call)) or (not convolution and weights.ndim != 2):
         return None
     axis = 0 if convolution else 1
     scales = np.moveaxis(np.broadcast_to(scales, weights.shape), axis, 0).reshape(weights.shape[axis], -1)
@@ -292,7 +283,7 @@ def layer_of(
     products = (steps.scale * scales[:, 0]).astype(np.float32)
     if not ((products > 0) & np.isfinite(products)).all():
         return None
-    bias = _bias(network, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
+    bias = _bias(network, offset, len(products), 1 if convolution else -1, len(ir.shape_of(call)))
     if bias is None:
         return None
     whole, rest = _whole_and_rest(bias, products)
@@ -300,11 +291,11 @@ def layer_of(
     return layer if layer.fits else None
 
 
-def _bias(network: Rewriter, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
+def _bias(network: ir.Rewriter, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
     """The addend of a layer's sums, for each channel; None if it is not a constant, or varies over anything else."""
     if offset is None:
         return np.zeros(channels, np.float32)
-    value = constant_value(network.value_before(offset))
+    value = ir.constant_value(network.value_before(offset))
     return None if value is None or not np.isfinite(value).all() else per_channel(value, channels, axis, rank)
 
 

@@ -18,15 +18,7 @@ import tvm_ffi
 from tvm import relax, te
 
 from edgedeploy.compile.backend import Backend
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    calls_of,
-    constant,
-    constant_value,
-    function_name,
-    is_call,
-    result_types,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.schedules.kernel import Packing
@@ -45,10 +37,10 @@ TransformOf = Callable[[Packing, np.ndarray], tvm.tirx.PrimFunc | None]
 def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
     """For each function by name, the parameters that are constants in every call of it."""
     found: dict[str, set[int]] = {}
-    for _, call in calls_of(module["main"]):
-        values = map(constant_value, call.args[1].fields)
+    for _, call in ir.calls_of(module["main"]):
+        values = map(ir.constant_value, call.args[1].fields)
         constants = {index for index, value in enumerate(values) if value is not None}
-        found[function_name(call)] = found.get(function_name(call), constants) & constants
+        found[ir.function_name(call)] = found.get(ir.function_name(call), constants) & constants
     return found
 
 
@@ -77,14 +69,14 @@ def replace_functions(
     return _Replacer.rewritten(module, scheduled, transform)
 
 
-class _Replacer(Rewriter):
+class _Replacer(ir.Rewriter):
     def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None) -> None:
         super().__init__(module)
         self._scheduled, self._transform = scheduled, transform
         self._added: dict[str, relax.GlobalVar] = {}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        name = function_name(call) if is_call(call, "relax.call_tir") else ""
+        name = ir.function_name(call) if ir.is_call(call, "relax.call_tir") else ""
         replacement = self._scheduled.get(name)
         if replacement is None:
             return None
@@ -93,19 +85,19 @@ class _Replacer(Rewriter):
             self._added[name] = self.builder_.add_func(replacement.function, scheduled_name(name))
         arguments = list(call.args[1].fields)
         if packing := replacement.packing:
-            value = constant_value(arguments[packing.parameter])
+            value = ir.constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
             arguments[packing.parameter] = self._packed(packing, value)
-        return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))
+        return relax.call_tir(self._added[name], relax.Tuple(arguments), ir.result_types(call))
 
     def _packed(self, packing: Packing, value: np.ndarray) -> relax.Expr:
         transform = self._transform(packing, value) if self._transform else None
         if transform is None:
-            return constant(packing.pack(value))
+            return ir.constant(packing.pack(value))
         result = transform.params[-1].ty
         added = self.builder_.add_func(transform, "transform")
         kind = relax.TensorType(result.shape, str(result.dtype))
-        return self.emit(relax.call_tir(added, relax.Tuple([constant(value)]), kind))
+        return self.emit(relax.call_tir(added, relax.Tuple([ir.constant(value)]), kind))
 
 
 class Lifted(NamedTuple):
@@ -120,7 +112,7 @@ def lifted(module: tvm.IRModule) -> Lifted:
     entries = {variable: each for variable, each in module.functions_items() if isinstance(each, relax.Function)}
     transforms = _Transforms(module)
     for entry in entries.values():
-        for _, call in calls_of(entry):
+        for _, call in ir.calls_of(entry):
             transforms.note(call)
     if not transforms.results:
         return Lifted(module, [])
@@ -149,12 +141,12 @@ class _Transforms:
         function = self._module[call.args[0]]
         if not (function.attrs and TRANSFORM_ATTRIBUTE in function.attrs):
             return None
-        [array] = map(constant_value, call.args[1].fields)
+        [array] = map(ir.constant_value, call.args[1].fields)
         assert array is not None, "only constants are transformed"
         digest = hashlib.sha256(repr((array.dtype.str, array.shape)).encode() + array.tobytes()).hexdigest()
         self.weights.setdefault(digest, array)
         taken = list(self.weights).index(digest)
-        [kind] = result_types(call)
+        [kind] = ir.result_types(call)
         key = tvm_ffi.structural_hash(function.without_attr("global_symbol")), taken
         if key not in self._places:
             self._places[key] = len(self.results)
@@ -177,7 +169,7 @@ class _Transforms:
         return relax.transform.DeadCodeElimination()(builder.get())
 
 
-class _Lifter(Rewriter):
+class _Lifter(ir.Rewriter):
     """Takes transformed weights from an entry's parameters."""
 
     def __init__(self, module: tvm.IRModule, transforms: _Transforms, added: list[relax.Var]) -> None:
@@ -185,5 +177,5 @@ class _Lifter(Rewriter):
         self._transforms, self._added = transforms, added
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        place = self._transforms.note(call) if is_call(call, "relax.call_tir") else None
+        place = self._transforms.note(call) if ir.is_call(call, "relax.call_tir") else None
         return None if place is None else self._added[place]

@@ -17,16 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    bindings_of,
-    constant,
-    constant_value,
-    conv2d_like,
-    is_call,
-    is_oihw,
-    shape_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import (
     Kind,
     channel_axis,
@@ -94,7 +85,7 @@ def remove_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[RemovedCha
     Expects NCHW activations, OIHW weights, and constants in the place of their variables.
     """
     function = module["main"]
-    bindings = bindings_of(function)
+    bindings = ir.bindings_of(function)
     values = _constant_channels(function, bindings)
     masks = _needed_channels(function, bindings, values)
     if all(mask.all() for mask in masks.values()):
@@ -157,19 +148,19 @@ def _grow(masks: dict[Any, np.ndarray], products: list[Any], dependencies: list[
 def _report(bindings: list[Any], masks: dict[Any, np.ndarray]) -> list[RemovedChannels]:
     removed, numbers = [], {"relax.nn.conv2d": 0, "relax.matmul": 0}
     for binding in bindings:
-        name = next((name for name in numbers if is_call(binding.value, name)), None)
+        name = next((name for name in numbers if ir.is_call(binding.value, name)), None)
         if name is None:
             continue
         numbers[name] += 1
         mask = masks.get(binding.var)
         if mask is not None and not mask.all():
-            size = " x ".join(str(extent) for extent in shape_of(binding.var)[1:])
+            size = " x ".join(str(extent) for extent in ir.shape_of(binding.var)[1:])
             label = f"{name.rpartition('.')[2]} {numbers[name]} ({size})"
             removed.append(RemovedChannels(label, len(mask), int(mask.sum())))
     return removed
 
 
-class _Remover(Rewriter):
+class _Remover(ir.Rewriter):
     """Rebuilds each operator with fewer channels before or behind it."""
 
     def __init__(self, module: tvm.IRModule, masks: dict[Any, np.ndarray], values: dict[Any, Values]) -> None:
@@ -187,38 +178,40 @@ class _Remover(Rewriter):
 
     def _rebuilt(self, call: relax.Call, mask: np.ndarray) -> relax.Expr:
         """A call on the remaining channels of its arguments, for the remaining channels of its result."""
-        product, weights = _product_of(call), constant_value(call.args[1]) if len(call.args) > 1 else None
+        product, weights = _product_of(call), ir.constant_value(call.args[1]) if len(call.args) > 1 else None
         if product is not None and weights is not None:
             left, values = self._masks[product.source], self._values[product.source]
             data = self.visit_expr(call.args[0])
-            if is_call(call, "relax.matmul"):
-                result = relax.op.matmul(data, constant(weights[left][:, mask]), str(call.ty.dtype))
+            if ir.is_call(call, "relax.matmul"):
+                result = relax.op.matmul(data, ir.constant(weights[left][:, mask]), str(call.ty.dtype))
             else:
-                result = conv2d_like(call, data, constant(weights[mask][:, left]))
+                result = ir.conv2d_like(call, data, ir.constant(weights[mask][:, left]))
             gone = ~left & ~np.isnan(values)
             # Unread channels may have values that padding would spoil.
             bias = product.share(values, gone & product.absorbable(values))[mask]
             if not bias.any():
                 return result
             shape = (1, -1) + (1,) * (len(call.ty.shape) - 2)
-            return relax.op.add(self.emit(result), constant(bias.reshape(shape), str(call.ty.dtype)))
+            return relax.op.add(self.emit(result), ir.constant(bias.reshape(shape), str(call.ty.dtype)))
         if _is_depthwise(call) and weights is not None:
-            return conv2d_like(call, self.visit_expr(call.args[0]), constant(weights[mask]), groups=int(mask.sum()))
-        if is_call(call, "relax.concat"):
+            return ir.conv2d_like(
+                call, self.visit_expr(call.args[0]), ir.constant(weights[mask]), groups=int(mask.sum())
+            )
+        if ir.is_call(call, "relax.concat"):
             parts = [self.visit_expr(part) for part in call.args[0].fields]
             return relax.op.concat(parts, int(call.attrs.axis))
         if is_kind(call, Kind.RESHAPE):
-            sizes = shape_of(call)
+            sizes = ir.shape_of(call)
             return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(mask.sum()), *sizes[2:]])
         arguments = [self._smaller(call, argument, mask) for argument in call.args]
         return relax.Call(call.op, arguments, call.attrs)
 
     def _smaller(self, call: relax.Call, argument: relax.Expr, mask: np.ndarray) -> relax.Expr:
         """An operand of an elementwise operator or a pool; constants lose the same channels."""
-        value = constant_value(argument)
+        value = ir.constant_value(argument)
         if value is None or not is_kind(call, Kind.ELEMENTWISE) or channel_axis(call, value) < 0:
             return self.visit_expr(argument)
-        return constant(np.compress(mask, value, channel_axis(call, value)))
+        return ir.constant(np.compress(mask, value, channel_axis(call, value)))
 
 
 # How channels pass through operators.
@@ -234,22 +227,22 @@ def _channel_count(variable: Any) -> int | None:
 
 def _product_of(call: relax.Call) -> Product | None:
     """An ungrouped convolution or a product with a constant matrix, as a sum over channels."""
-    source, weights = call.args[0], constant_value(call.args[1]) if len(call.args) > 1 else None
+    source, weights = call.args[0], ir.constant_value(call.args[1]) if len(call.args) > 1 else None
     if weights is None or not isinstance(source, relax.Var) or _channel_count(source) is None:
         return None
-    if is_call(call, "relax.nn.conv2d") and is_oihw(call) and int(call.attrs.groups) == 1:
+    if ir.is_call(call, "relax.nn.conv2d") and ir.is_oihw(call) and int(call.attrs.groups) == 1:
         padded = any(int(width) for width in call.attrs.padding)
         return Product(source, weights.reshape(*weights.shape[:2], -1), padded)
-    if is_call(call, "relax.matmul") and weights.ndim == 2 and len(source.ty.shape) == 2:
+    if ir.is_call(call, "relax.matmul") and weights.ndim == 2 and len(source.ty.shape) == 2:
         return Product(source, weights.T[:, :, None], padded=False)
     return None
 
 
 def _is_depthwise(call: relax.Call) -> bool:
     """Whether a call filters each channel by itself, with constant weights."""
-    if not is_call(call, "relax.nn.conv2d") or not is_oihw(call) or constant_value(call.args[1]) is None:
+    if not ir.is_call(call, "relax.nn.conv2d") or not ir.is_oihw(call) or ir.constant_value(call.args[1]) is None:
         return False
-    outputs, inputs, *_ = shape_of(call.args[1])
+    outputs, inputs, *_ = ir.shape_of(call.args[1])
     return inputs == 1 and outputs == int(call.attrs.groups) == _channel_count(call.args[0])
 
 
@@ -272,7 +265,7 @@ def _dependencies_of(call: relax.Call) -> list[ChannelDependency] | None:
         return [ChannelDependency(call.args[0], every, every)]
     if is_kind(call, Kind.RESHAPE):
         return _dependencies_of_reshape(call, count)
-    if is_call(call, "relax.concat") and isinstance(call.args[0], relax.Tuple):
+    if ir.is_call(call, "relax.concat") and isinstance(call.args[0], relax.Tuple):
         return _dependencies_of_concat(call, count)
     return None
 
@@ -283,7 +276,7 @@ def _dependencies_of_reshape(call: relax.Call, count: int) -> list[ChannelDepend
     before = _channel_count(source) if isinstance(source, relax.Var) else None
     if before is None or int(source.ty.shape[0]) != int(call.ty.shape[0]) or count % before:
         return None
-    pieces, pixels = count // before, math.prod(shape_of(source)[2:])
+    pieces, pixels = count // before, math.prod(ir.shape_of(source)[2:])
     if pixels % pieces:
         return None
     return [ChannelDependency(source, np.arange(count) // pieces, np.arange(count))]
@@ -327,7 +320,7 @@ def _values(call: relax.Call, found: dict[Any, Values]) -> Values:
     if is_kind(call, Kind.ELEMENTWISE):
         return _values_of_elementwise(call, found)
     if is_kind(call, Kind.WINDOW, Kind.REDUCTION) and not keeps_constants(call):
-        return unknown if is_call(call, "relax.image.resize2d") else np.where(found[call.args[0]] == 0, 0, np.nan)
+        return unknown if ir.is_call(call, "relax.image.resize2d") else np.where(found[call.args[0]] == 0, 0, np.nan)
     known = [(dependency.results, found[dependency.source][dependency.channels]) for dependency in dependencies]
     result = unknown
     for results, values in known:
@@ -339,7 +332,7 @@ def _values(call: relax.Call, found: dict[Any, Values]) -> Values:
 
 
 def _values_of_depthwise(call: relax.Call, values: Values) -> Values:
-    weights = constant_value(call.args[1])
+    weights = ir.constant_value(call.args[1])
     assert weights is not None
     weights = weights.reshape(len(weights), -1)
     padded = any(int(width) for width in call.attrs.padding)
@@ -352,7 +345,7 @@ def _values_of_elementwise(call: relax.Call, found: dict[Any, Values]) -> Values
     dimensions = len(call.ty.shape)
     arguments = []
     for argument in tensors_of(call):
-        value = constant_value(argument)
+        value = ir.constant_value(argument)
         arguments.append(found[argument].reshape(1, -1, *[1] * (dimensions - 2)) if value is None else value)
     result, count = evaluate(call, arguments), int(call.ty.shape[1])
     if result is None or result.ndim != dimensions or result.shape[1] != count:

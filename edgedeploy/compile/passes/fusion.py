@@ -10,20 +10,7 @@ import tvm
 from tvm import relax, te, topi
 
 from edgedeploy.compile import layers
-from edgedeploy.compile.ir.expressions import (
-    INJECTIVE,
-    NHWC_OF_NCHW,
-    OPAQUE,
-    Rewriter,
-    axes_of,
-    calls_of,
-    constant_value,
-    function_name,
-    integers_of,
-    is_call,
-    shape_of,
-    types_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.types import bits_of, is_floating
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation
@@ -37,7 +24,7 @@ LAYER_ATTRIBUTE = "edgedeploy.layer"
 _FEW_CHANNELS = 16
 
 
-class _Lowerer(Rewriter):
+class _Lowerer(ir.Rewriter):
     """Replaces each `conv2d`, and each product of matrices, by a function of ours.
 
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. If a first layer's input of few channels is
@@ -45,21 +32,21 @@ class _Lowerer(Rewriter):
     """
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if is_call(call, "relax.matmul"):
+        if ir.is_call(call, "relax.matmul"):
             return self._product(call)
-        if is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
+        if ir.is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
             return self._convolution(call)
         return None
 
     def _convolution(self, call: relax.Call) -> relax.Expr:
-        data, groups, outputs = call.args[0], int(call.attrs.groups), shape_of(call.args[1])[3]
-        sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
-        window = Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
+        data, groups, outputs = call.args[0], int(call.attrs.groups), ir.shape_of(call.args[1])[3]
+        sizes = (tuple(ir.integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
+        window = Window(tuple(ir.shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
         transpose = self.bound_value(data)
         kind: type[layers.AnyAnchorOp] = layers.Convolution
-        if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
+        if ir.shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
             kind = layers.DepthwiseConvolution
-        elif groups == 1 and shape_of(data)[3] <= _FEW_CHANNELS and axes_of(transpose) == NHWC_OF_NCHW:
+        elif groups == 1 and ir.shape_of(data)[3] <= _FEW_CHANNELS and ir.axes_of(transpose) == ir.NHWC_OF_NCHW:
             kind, data = layers.FirstConvolution, transpose.args[0]
         rows = 2 if kind is layers.FirstConvolution else 1
         pad = self.bound_value(data)
@@ -69,13 +56,13 @@ class _Lowerer(Rewriter):
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
         data, weights = call.args
-        rank = len(shape_of(weights))
-        if min(len(shape_of(data)), rank) < 2:
+        rank = len(ir.shape_of(weights))
+        if min(len(ir.shape_of(data)), rank) < 2:
             return None
-        if constant_value(weights) is not None and rank == 2:
+        if ir.constant_value(weights) is not None and rank == 2:
             return self._emit(layers.Dense, call, data, weights)
         transpose = self.bound_value(weights)
-        transposed = axes_of(transpose) == [*range(rank - 2), rank - 1, rank - 2]
+        transposed = ir.axes_of(transpose) == [*range(rank - 2), rank - 1, rank - 2]
         matrices = transpose.args[0] if transposed else weights
         return self._emit(layers.BatchMatmul, call, data, matrices, transposed=transposed)
 
@@ -83,10 +70,10 @@ class _Lowerer(Rewriter):
         self, kind: type[layers.AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
     ) -> relax.Expr:
         layer = kind(
-            data=tuple(shape_of(data)),
-            weights=tuple(shape_of(weights)),
-            types=types_of(call),
-            constant=constant_value(weights) is not None,
+            data=tuple(ir.shape_of(data)),
+            weights=tuple(ir.shape_of(weights)),
+            types=ir.types_of(call),
+            constant=ir.constant_value(weights) is not None,
             **others,
         )
         form, attributes = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
@@ -100,7 +87,7 @@ def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
 
     `pad` is the expression of its data, and `rows` the axis of the data's rows; that of columns is the next one.
     """
-    if not is_call(pad, "relax.nn.pad") or pad.attrs.pad_mode != "constant" or any(window.padding):
+    if not ir.is_call(pad, "relax.nn.pad") or pad.attrs.pad_mode != "constant" or any(window.padding):
         return None
     widths = [int(width) for width in pad.attrs.pad_width]
     (top, bottom), (left, right) = (widths[2 * axis : 2 * axis + 2] for axis in (rows, rows + 1))
@@ -120,16 +107,16 @@ def keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
     """
     for variable, function in list(module.functions.items()):
         if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
-            module.update_func(variable, function.with_attr("op_pattern", INJECTIVE))
+            module.update_func(variable, function.with_attr("op_pattern", ir.INJECTIVE))
     return module
 
 
 def _is_elementwise(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function can be fused with a layer before it."""
-    return int(function.attrs.get("op_pattern", OPAQUE)) < INJECTIVE
+    return int(function.attrs.get("op_pattern", ir.OPAQUE)) < ir.INJECTIVE
 
 
-class _BroadcastSeparator(Rewriter):
+class _BroadcastSeparator(ir.Rewriter):
     """Keeps an operator that broadcasts a layer's result out of the layer's function.
 
     The gate of a squeeze-and-excitation block has one pixel, which all pixels of a feature map are multiplied by: in
@@ -137,26 +124,28 @@ class _BroadcastSeparator(Rewriter):
     """
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not is_call(call, "relax.call_tir") or not isinstance(call.ty_args[0], relax.TensorType):
+        if not ir.is_call(call, "relax.call_tir") or not isinstance(call.ty_args[0], relax.TensorType):
             return None
-        function, whole = self.module[call.args[0]], math.prod(shape_of(call))
-        computed = {each: math.prod(shape_of(each)) for each in original.args[1].fields if isinstance(each, relax.Var)}
+        function, whole = self.module[call.args[0]], math.prod(ir.shape_of(call))
+        computed = {
+            each: math.prod(ir.shape_of(each)) for each in original.args[1].fields if isinstance(each, relax.Var)
+        }
         broadcasts = any(size < whole for size in computed.values())
         # Of a feature map that nothing else reads, the function of the layer that computes it is a good place.
         welcome = any(size == whole and self.uses[each] == 1 for each, size in computed.items())
         # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
-        shape, shapes = shape_of(call), [shape_of(each) for each in computed]
+        shape, shapes = ir.shape_of(call), [ir.shape_of(each) for each in computed]
         matrices = any(1 < len(each) < len(shape) and each[-2:] == shape[-2:] for each in shapes)
         if not _is_elementwise(function) or not (matrices or (broadcasts and not welcome)):
             return None
-        apart = self.builder_.add_func(function.with_attr("op_pattern", INJECTIVE), function_name(call))
+        apart = self.builder_.add_func(function.with_attr("op_pattern", ir.INJECTIVE), ir.function_name(call))
         return relax.call_tir(apart, call.args[1], call.ty_args[0])
 
 
 keep_broadcasts_apart = _BroadcastSeparator.rewritten
 
 
-class _Separator(Rewriter):
+class _Separator(ir.Rewriter):
     """Ends a layer's function where its result is narrowest, if the results of two layers meet.
 
     One of them is stored, and read by the other layer's function. With the conversions behind it, it would be stored as
@@ -173,12 +162,16 @@ class _Separator(Rewriter):
             return None
         stored = self.emit(call)
         return self.builder_.call_te(
-            topi.reshape, stored, shape_of(stored), primfunc_name_hint="stored", primfunc_attrs={"op_pattern": OPAQUE}
+            topi.reshape,
+            stored,
+            ir.shape_of(stored),
+            primfunc_name_hint="stored",
+            primfunc_attrs={"op_pattern": ir.OPAQUE},
         )
 
     def _narrowest_before(self, call: Any) -> relax.Var | None:
         """What to store of an operand of a call that joins the results of two layers; None at other calls."""
-        if not is_call(call, "relax.call_tir") or not _is_elementwise(self.module[call.args[0]]):
+        if not ir.is_call(call, "relax.call_tir") or not _is_elementwise(self.module[call.args[0]]):
             return None
         operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
         paths = [path for each in operands if (path := self._path(each))]
@@ -194,7 +187,7 @@ class _Separator(Rewriter):
         while variable in self.before and self.uses[variable] == 1:
             call = self.before[variable]
             found.append(variable)
-            if not is_call(call, "relax.call_tir"):
+            if not ir.is_call(call, "relax.call_tir"):
                 break
             if _layer_of(call, self.module):
                 return found
@@ -228,7 +221,9 @@ class FusedFunction:
         """The index of the weights among the parameters."""
         if not isinstance(self.function, relax.Function):
             return 1
-        variable = next(call.args[1].fields[1] for _, call in calls_of(self.function) if _layer_of(call, self.module))
+        variable = next(
+            call.args[1].fields[1] for _, call in ir.calls_of(self.function) if _layer_of(call, self.module)
+        )
         return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
 
     def packing(self, form: PackedForm) -> Packing | None:
@@ -250,12 +245,12 @@ class FusedFunction:
         values = dict(zip(self.function.params, parameters, strict=True))
         with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
             with builder.dataflow():
-                for variable, call in calls_of(self.function):
+                for variable, call in ir.calls_of(self.function):
                     arguments = [values.get(each, each) for each in call.args[1].fields]
                     if _layer_of(call, self.module):
                         written = builder.call_te(lambda *tensors: form.compute(*tensors), *arguments)
                     else:
-                        callee = builder.add_func(self.module[call.args[0]], function_name(call))
+                        callee = builder.add_func(self.module[call.args[0]], ir.function_name(call))
                         written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])
                     values[variable] = builder.emit(written)
                 output = builder.emit_output(values[self.function.body.body])
@@ -264,7 +259,7 @@ class FusedFunction:
         with builder.function("main", outer):
             builder.emit_func_output(builder.emit(relax.Call(group, outer)))
         fused = relax.transform.FuseTIR()(builder.get())
-        [(_, call)] = calls_of(fused["main"])
+        [(_, call)] = ir.calls_of(fused["main"])
         return fused[call.args[0]]
 
 
@@ -273,7 +268,7 @@ def fused_functions(module: tvm.IRModule) -> dict[str, FusedFunction]:
     found = {}
     for variable, function in module.functions.items():
         alone = isinstance(function, tvm.tirx.PrimFunc)
-        inner = [function] if alone else [module[call.args[0]] for _, call in calls_of(function)]
+        inner = [function] if alone else [module[call.args[0]] for _, call in ir.calls_of(function)]
         held = [layer for each in inner if (layer := _layer_in(each))]
         if held and variable.name_hint != "main":
             found[variable.name_hint] = FusedFunction(held[0], function, module)

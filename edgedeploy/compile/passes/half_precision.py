@@ -18,15 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    Emitter,
-    bindings_of,
-    constant,
-    constant_value,
-    conv2d_like,
-    is_call,
-    shape_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.model.network import Network
@@ -68,7 +60,7 @@ class _Writer:
     def __init__(self, module: tvm.IRModule) -> None:
         self.module, self.function = module, module["main"]
         self.builder = relax.BlockBuilder()
-        self.emit = Emitter(self.builder)
+        self.emit = ir.Emitter(self.builder)
         self.values: dict[Any, Any] = {}
         self.bound: dict[Any, Any] = {}
         self.variable: Any = None
@@ -89,7 +81,7 @@ class _Writer:
         """The module with the new function."""
         with self.builder.function("main", attrs=dict(self.function.attrs or {})):
             with self.builder.dataflow():
-                for binding in bindings_of(self.function):
+                for binding in ir.bindings_of(self.function):
                     self.variable = binding.var
                     self.values[binding.var] = self._new(self._value(binding.value))
                 output = self.builder.emit_output(self.outputs(self._moved(self.function.body.body)))
@@ -106,10 +98,10 @@ class _Writer:
             return relax.Tuple([self.as_type(each, dtype) for each in whole.fields])
         if precision_of(value) in (None, dtype):
             return value
-        if (known := constant_value(value)) is not None:
+        if (known := ir.constant_value(value)) is not None:
             with np.errstate(over="ignore"):
-                return constant(known.astype(dtype))
-        if is_call(whole, "relax.astype") and precision_of(whole.args[0]) == dtype == HALF:
+                return ir.constant(known.astype(dtype))
+        if ir.is_call(whole, "relax.astype") and precision_of(whole.args[0]) == dtype == HALF:
             return whole.args[0]  # it was rounded to half before
         return self.emit.astype(value, dtype)
 
@@ -157,8 +149,8 @@ def is_layer(call: Any) -> bool:
 
 def _layer(call: relax.Call, arguments: list[Any], result: str) -> relax.Call:
     """A layer of other arguments, with results of a type."""
-    if is_call(call, "relax.nn.conv2d"):
-        return conv2d_like(call, *arguments, out_dtype=result)
+    if ir.is_call(call, "relax.nn.conv2d"):
+        return ir.conv2d_like(call, *arguments, out_dtype=result)
     return relax.op.matmul(*arguments, out_dtype=result)
 
 
@@ -166,9 +158,9 @@ class _Widener(_Writer):
     """Everything in single precision, but for inputs and outputs; a cast to half still rounds."""
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
-        if is_call(call, "relax.call_tir") or _states_half(call):
+        if ir.is_call(call, "relax.call_tir") or _states_half(call):
             return relax.Call(call.op, [*map(self._as_before, call.args, arguments)], call.attrs, call.ty_args)
-        if is_call(call, "relax.astype"):
+        if ir.is_call(call, "relax.astype"):
             return relax.Call(call.op, arguments, call.attrs)
         return self.with_types(call, arguments, SINGLE)
 
@@ -200,7 +192,7 @@ def _as_declared(writer: _Writer, function: relax.Function, results: Any) -> Any
 
 
 def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    in_half = any(_holds_half(each.var) for each in bindings_of(module["main"]))
+    in_half = any(_holds_half(each.var) for each in ir.bindings_of(module["main"]))
     return _Widener(module).written() if in_half else module
 
 
@@ -224,7 +216,7 @@ class _HalfWriter(_Writer):
         self._reasons: dict[Any, Any] = {}
         self._stored: set[Any] = set()
         self._readers: dict[Any, list[Any]] = {}
-        for each in bindings_of(self.function):
+        for each in ir.bindings_of(self.function):
             for read in relax.analysis.free_vars(each.value):
                 self._readers.setdefault(read, []).append(each.value)
 
@@ -249,7 +241,7 @@ class _HalfWriter(_Writer):
         return reasons[0]
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
-        if is_call(call, "relax.call_tir", "relax.astype"):
+        if ir.is_call(call, "relax.call_tir", "relax.astype"):
             found = [self.as_type(each, SINGLE) for each in arguments]
             return relax.Call(call.op, found, call.attrs, call.ty_args)
         if is_layer(call):
@@ -283,12 +275,12 @@ class _HalfWriter(_Writer):
 
     def _rounded_once(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         """An operator in half precision. A constant is added in two parts: a bias's error is the same everywhere."""
-        constants = [each for each in arguments if constant_value(each) is not None]
-        if not is_call(call, "relax.add") or not constants:
+        constants = [each for each in arguments if ir.constant_value(each) is not None]
+        if not ir.is_call(call, "relax.add") or not constants:
             return self.in_half(call, arguments, reason)
         [data] = [each for each in arguments if each not in constants]
         for part in _parts(constants[0].value.numpy()):
-            data = self._new(self.in_half(call, [data, constant(part)], reason))
+            data = self._new(self.in_half(call, [data, ir.constant(part)], reason))
         return data
 
     def _rounded_for_all(self, old: relax.Var, value: Any, reason: Any) -> Any:
@@ -312,8 +304,8 @@ class _HalfWriter(_Writer):
 
     def _largest(self, arguments: list[Any]) -> list[Any]:
         """An operator's data of the most values."""
-        tensors = [each for each in _tensors(arguments, self.bound) if constant_value(each) is None]
-        sizes = [math.prod(shape_of(each)) for each in tensors]
+        tensors = [each for each in _tensors(arguments, self.bound) if ir.constant_value(each) is None]
+        sizes = [math.prod(ir.shape_of(each)) for each in tensors]
         return [each for each, size in zip(tensors, sizes, strict=True) if size == max(sizes)]
 
 
@@ -328,7 +320,7 @@ def _parts(value: np.ndarray) -> list[np.ndarray]:
 
 def _rounds_once(call: relax.Call) -> bool:
     """Whether results are some of an operator's operands, or exact results that are rounded once."""
-    nearest = is_call(call, "relax.image.resize2d") and call.attrs.method == "nearest_neighbor"
+    nearest = ir.is_call(call, "relax.image.resize2d") and call.attrs.method == "nearest_neighbor"
     return nearest or operator_name(call) in _ROUNDED_ONCE
 
 
@@ -387,7 +379,7 @@ class _TrialWriter(_HalfWriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self.described = [_described(each.value) for each in bindings_of(self.function) if is_layer(each.value)]
+        self.described = [_described(each.value) for each in ir.bindings_of(self.function) if is_layer(each.value)]
         self.switches: dict[frozenset[int], relax.Var] = {}
         self._peaks: list[Any] = []
 
@@ -405,7 +397,7 @@ class _TrialWriter(_HalfWriter):
         return relax.op.where(self._switch(reason), half, single), reason
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
-        operands = [each if constant_value(each) is None else self._constant(each, reason) for each in arguments]
+        operands = [each if ir.constant_value(each) is None else self._constant(each, reason) for each in arguments]
         single = self._new(self.with_types(call, operands, SINGLE))
         return single if precision_of(single) is None else self.rounded(single, reason)
 
@@ -417,7 +409,7 @@ class _TrialWriter(_HalfWriter):
         rounded, *_ = _parts(known)
         if np.array_equal(rounded, known):
             return value
-        return self._new(relax.op.where(self._switch(reason), constant(rounded), value))
+        return self._new(relax.op.where(self._switch(reason), ir.constant(rounded), value))
 
     def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
         single, half = (self._new(self.with_types(call, [data], each)) for each in (SINGLE, HALF))
@@ -451,10 +443,10 @@ class _TrialWriter(_HalfWriter):
 
 def _may_be_winograd(call: relax.Call) -> bool:
     """Whether a layer is a convolution that may compute with tiles that are transformed first."""
-    if not is_call(call, "relax.nn.conv2d"):
+    if not ir.is_call(call, "relax.nn.conv2d"):
         return False
     steps = {*map(int, call.attrs.strides), *map(int, call.attrs.dilation)}
-    return shape_of(call.args[1])[2:] == [3, 3] and steps == {1} and int(call.attrs.groups) == 1
+    return ir.shape_of(call.args[1])[2:] == [3, 3] and steps == {1} and int(call.attrs.groups) == 1
 
 
 @dataclass(frozen=True)
@@ -466,14 +458,14 @@ class Layer:
 
 
 def _described(call: relax.Call) -> Layer:
-    weights, result = shape_of(call.args[1]), shape_of(call)
+    weights, result = ir.shape_of(call.args[1]), ir.shape_of(call)
     if operator_name(call) == "matmul":
-        terms = shape_of(call.args[0])[-1]
+        terms = ir.shape_of(call.args[0])[-1]
         text = f"product of {terms} terms, {' x '.join(map(str, result))}"
     else:
         terms = math.prod(weights[1:])
         kernel, pixels = " x ".join(map(str, weights[2:])), " x ".join(map(str, result[2:]))
-        text = f"{kernel} convolution, {shape_of(call.args[0])[1]} to {result[1]} channels, {pixels} pixels"
+        text = f"{kernel} convolution, {ir.shape_of(call.args[0])[1]} to {result[1]} channels, {pixels} pixels"
     return Layer(text, 2 * math.prod(result) * terms)
 
 

@@ -13,20 +13,9 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends.cpu import CpuBackend
+from edgedeploy.compile.integers import quantisation
 from edgedeploy.compile.integers.layers import is_half_away
 from edgedeploy.compile.integers.operators import IntegerWriter, Summary
-from edgedeploy.compile.integers.quantisation import (
-    BYTES,
-    Steps,
-    bounded,
-    dequantize,
-    parameters_of,
-    quantize,
-    shift_between,
-    steps_of,
-    to_floats,
-    to_integers,
-)
 from edgedeploy.compile.ir.expressions import Emitter, Rewriter, bindings_of, constant, constant_value, is_call
 from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.ir.types import bits_of, is_floating, limits_of
@@ -51,8 +40,8 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     """
     summary = Summary()
     moved = _Mover.canonicalised(module, cpu.activation_type)
-    types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
-    type_in_file = max(BYTES, key=lambda dtype: types[dtype])
+    types = Counter(steps.dtype for steps in map(quantisation.steps_of, _calls(module)) if steps)
+    type_in_file = max(quantisation.BYTES, key=lambda dtype: types[dtype])
     written = IntegerWriter.rewritten(moved, cpu, type_in_file, summary)
     if summary.layers:
         # First dead code of floats is removed, then the conversions at the borders are written out.
@@ -108,7 +97,7 @@ class _Border(Rewriter):
             if is_call(call, "relax.dequantize")
             and call.args[0] not in self._in_float
             and constant_value(call.args[0]) is None
-            and steps_of(call)
+            and quantisation.steps_of(call)
         }
 
     def _is_rounded_in_float(self, integers: relax.Var) -> bool:
@@ -135,18 +124,18 @@ class _Border(Rewriter):
         return found
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        steps = steps_of(call)
+        steps = quantisation.steps_of(call)
         if is_call(call, "relax.quantize") and steps:
             in_float = any(original.same_as(each) for each in self._in_float.values())
-            return None if in_float else to_integers(self.emit, self._own(call, original).args[0], steps)
+            return None if in_float else quantisation.to_integers(self.emit, self._own(call, original).args[0], steps)
         if any(original.same_as(each) for each in self._dequantised.values()):
             return self._floats(original)
         return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
 
     def _floats(self, original: relax.Call) -> relax.Expr:
-        steps = steps_of(original)
+        steps = quantisation.steps_of(original)
         assert steps is not None
-        return to_floats(self.emit, self.visit_expr(original.args[0]), steps)
+        return quantisation.to_floats(self.emit, self.visit_expr(original.args[0]), steps)
 
     def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
         """An elementwise operator with its own conversions of its operands: they become one function with it."""
@@ -162,7 +151,7 @@ class _Border(Rewriter):
 
 def _shifted(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Var:
     """Bytes as another type, their zero point moved with them."""
-    wide, shift = emit.astype(integers, "int16"), shift_between(str(integers.ty.dtype), dtype)
+    wide, shift = emit.astype(integers, "int16"), quantisation.shift_between(str(integers.ty.dtype), dtype)
     return emit.astype(emit.add(wide, shift), dtype)
 
 
@@ -179,7 +168,7 @@ class _Mover(Rewriter):
         self._stored: dict[relax.Var, relax.Expr] = {}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        steps = steps_of(call)
+        steps = quantisation.steps_of(call)
         if steps and is_call(call, "relax.dequantize"):
             return self._dequantised(call.args[0], steps)
         return self._quantised(call.args[0], steps) if steps else self._moved(call)
@@ -192,7 +181,7 @@ class _Mover(Rewriter):
         value = self.lookup_binding(expression) if isinstance(expression, relax.Var) else None
         return expression if value is None else self._resolved(value)
 
-    def _dequantised(self, integers: relax.Expr, steps: Steps) -> relax.Expr | None:
+    def _dequantised(self, integers: relax.Expr, steps: quantisation.Steps) -> relax.Expr | None:
         if steps.dtype == self._dtype or not isinstance(integers, relax.Var):
             return None
         variable = integers
@@ -200,14 +189,14 @@ class _Mover(Rewriter):
             variable = self.lookup_binding(variable)
         known = isinstance(variable, relax.Var)
         stored = self._stored[variable] if known else _shifted(self.emit, integers, self._dtype)
-        return dequantize(stored, steps.stored_as(self._dtype))
+        return quantisation.dequantize(stored, steps.stored_as(self._dtype))
 
-    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr:
+    def _quantised(self, value: relax.Expr, steps: quantisation.Steps) -> relax.Expr:
         stored, before = steps.stored_as(self._dtype), self._resolved(value)
-        if is_call(before, "relax.dequantize") and steps_of(before) == stored:
+        if is_call(before, "relax.dequantize") and quantisation.steps_of(before) == stored:
             integers = before.args[0]
         else:
-            integers = self.emit(quantize(value, stored))
+            integers = self.emit(quantisation.quantize(value, stored))
         if steps.dtype == self._dtype:
             return integers
         declared = _shifted(self.emit, integers, steps.dtype)
@@ -222,7 +211,7 @@ class _Mover(Rewriter):
         parts = self._resolved(call.args[0]) if name == "concat" else None
         operands = list(parts.fields) if isinstance(parts, relax.Tuple) else tensors_of(call)
         sources = [self._resolved(each) for each in operands]
-        found = {steps_of(each) if is_call(each, "relax.dequantize") else None for each in sources}
+        found = {quantisation.steps_of(each) if is_call(each, "relax.dequantize") else None for each in sources}
         steps = found.pop() if len(found) == 1 else None
         if steps is None:
             return None
@@ -236,12 +225,12 @@ class _Mover(Rewriter):
             return None
         variable = self.emit(moved)
         if not isinstance(variable.ty, relax.TupleType):
-            return dequantize(variable, steps)
+            return quantisation.dequantize(variable, steps)
         fields = [self.emit(relax.TupleGetItem(variable, index)) for index in range(len(variable.ty.fields))]
-        return relax.Tuple([self.emit(dequantize(each, steps)) for each in fields])
+        return relax.Tuple([self.emit(quantisation.dequantize(each, steps)) for each in fields])
 
 
-def _adapted(call: relax.Call, integers: relax.Expr, steps: Steps) -> relax.Call | None:
+def _adapted(call: relax.Call, integers: relax.Expr, steps: quantisation.Steps) -> relax.Call | None:
     """An operator with a value or a type of its own, on integers; None if it computes new values."""
     attrs = call.attrs
     if is_call(call, "relax.nn.relu"):
@@ -272,7 +261,7 @@ class _Rounder(Rewriter):
         quantised = self.bound_value(call.args[0])
         if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
             return None
-        first, second = parameters_of(quantised), parameters_of(call)
+        first, second = quantisation.parameters_of(quantised), quantisation.parameters_of(call)
         if first is None or second is None or not all(map(np.array_equal, first, second)):
             return None
         scale, zero_point = first
@@ -280,7 +269,7 @@ class _Rounder(Rewriter):
         if bits_of(dtype) > 16:  # float32 does not hold all of their values
             return None
         low, high = (np.asarray(limit - zero_point, np.float32) for limit in limits_of(dtype))
-        value = bounded(self.emit, self.emit.divide(quantised.args[0], scale), low, high)
+        value = quantisation.bounded(self.emit, self.emit.divide(quantised.args[0], scale), low, high)
         return relax.op.multiply(self.emit.round(value), constant(scale, "float32"))
 
 

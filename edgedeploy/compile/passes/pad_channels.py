@@ -16,16 +16,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.ir.expressions import (
-    Rewriter,
-    constant,
-    constant_value,
-    conv2d_like,
-    is_call,
-    is_oihw,
-    shape_of,
-    types_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.passes import Compilation
@@ -34,7 +25,7 @@ from edgedeploy.compile.passes import Compilation
 PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
-class _Padder(Rewriter):
+class _Padder(ir.Rewriter):
     """Pads the outputs of convolutions to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights. Outputs keep their shapes, and their values are the same sums. Visits
@@ -49,7 +40,7 @@ class _Padder(Rewriter):
         self._added: dict[Any, float] = {}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if is_call(call, "relax.nn.conv2d"):
+        if ir.is_call(call, "relax.nn.conv2d"):
             return self._convolution(call)
         if is_kind(call, Kind.ELEMENTWISE):
             return self._elementwise(call)
@@ -58,19 +49,19 @@ class _Padder(Rewriter):
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
         cut = self.bound_value(value)
-        return cut.args[0] if is_call(cut, "relax.strided_slice") and _is_channel_cut(cut) else None
+        return cut.args[0] if ir.is_call(cut, "relax.strided_slice") and _is_channel_cut(cut) else None
 
     def _cut(self, padded: relax.Expr, channels: int, added: float = 0.0) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
         whole = self.emit(padded)
         self._added[whole] = added
-        if shape_of(whole)[1] == channels:
+        if ir.shape_of(whole)[1] == channels:
             return whole
         return relax.op.strided_slice(whole, axes=[1], begin=[0], end=[channels])
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
-        weights = constant_value(call.args[1])
-        if weights is None or not is_oihw(call):
+        weights = ir.constant_value(call.args[1])
+        if weights is None or not ir.is_oihw(call):
             return None
         outputs, inputs = weights.shape[:2]
         data, groups = self._padded(call.args[0]), int(call.attrs.groups)
@@ -80,13 +71,13 @@ class _Padder(Rewriter):
             wanted = groups = int(data.ty.shape[1])
             wider = 0
         elif groups == 1:
-            wanted = self._padded_count(outputs, math.prod(shape_of(call)[2:]), types_of(call))
+            wanted = self._padded_count(outputs, math.prod(ir.shape_of(call)[2:]), ir.types_of(call))
             if wanted == outputs and not wider:
                 return None
         else:
             return None
-        kernel = constant(np.pad(weights, [(0, wanted - outputs), (0, wider), (0, 0), (0, 0)]))
-        return self._cut(conv2d_like(call, call.args[0] if data is None else data, kernel, groups=groups), outputs)
+        kernel = ir.constant(np.pad(weights, [(0, wanted - outputs), (0, wider), (0, 0), (0, 0)]))
+        return self._cut(ir.conv2d_like(call, call.args[0] if data is None else data, kernel, groups=groups), outputs)
 
     def _elementwise(self, call: relax.Call) -> relax.Expr | None:
         wholes = [self._padded(argument) for argument in call.args]
@@ -96,14 +87,14 @@ class _Padder(Rewriter):
         for filler in (0.0, 1.0):  # one for divisors
             arguments, values = list(call.args), []
             for index, (argument, whole) in enumerate(zip(call.args, wholes, strict=True)):
-                value = constant_value(argument)
+                value = ir.constant_value(argument)
                 if whole is not None:
                     arguments[index] = whole
                     values.append(np.full((1, 1, 1, 1), self._added[whole], str(whole.ty.dtype)))
                 elif value is not None and channel_axis(call, value) >= 0:
                     widths = [(0, 0)] * value.ndim
                     widths[channel_axis(call, value)] = (0, max(counts) - int(call.ty.shape[1]))
-                    arguments[index] = constant(np.pad(value, widths, constant_values=filler))
+                    arguments[index] = ir.constant(np.pad(value, widths, constant_values=filler))
                     values.append(np.full([1] * value.ndim, filler, value.dtype))
                 elif value is not None:
                     values.append(value)
@@ -124,7 +115,7 @@ class _Padder(Rewriter):
 
 def _is_channel_cut(cut: relax.Call) -> bool:
     """Whether a slice keeps the first channels of an NCHW tensor and everything else."""
-    before, after = shape_of(cut.args[0]), shape_of(cut)
+    before, after = ir.shape_of(cut.args[0]), ir.shape_of(cut)
     begins_at_zero = len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
     is_image = isinstance(cut.args[0], relax.Var) and len(before) == 4
     return is_image and begins_at_zero and before[:1] + before[2:] == after[:1] + after[2:] and after[1] < before[1]

@@ -8,18 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import (
-    MOST_PARTS,
-    Emitter,
-    Rewriter,
-    axes_of,
-    bindings_of,
-    constant,
-    constant_value,
-    conv2d_like,
-    is_call,
-    shape_of,
-)
+from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
 
 # Operators whose results jump where real numbers barely change.
@@ -38,17 +27,17 @@ def decompose(module: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.DecomposeOpsForInference()(module)
 
 
-class _Decomposer(Rewriter):
+class _Decomposer(ir.Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if is_call(call, "relax.split"):
+        if ir.is_call(call, "relax.split"):
             return _split_in_groups(self.emit, self.builder_.normalize(call))
         return self._normalisation(call)
 
     def _normalisation(self, call: relax.Call) -> relax.Expr | None:
         """x * (gamma / sqrt(variance + epsilon)) + (beta - mean * that); statistics stay as they are."""
-        if not is_call(call, "relax.nn.batch_norm") or call.attrs.training or int(call.attrs.axis) != 1:
+        if not ir.is_call(call, "relax.nn.batch_norm") or call.attrs.training or int(call.attrs.axis) != 1:
             return None
-        values = [constant_value(self.bound_value(argument)) for argument in call.args[1:5]]
+        values = [ir.constant_value(self.bound_value(argument)) for argument in call.args[1:5]]
         known = [value for value in values if value is not None]
         dtype = str(call.args[0].ty.dtype)
         if dtype not in ("float32", "float64") or len(known) < len(values):
@@ -57,22 +46,22 @@ class _Decomposer(Rewriter):
         scale = 1 / np.sqrt(variance + np.asarray(call.attrs.epsilon, dtype))
         scale = scale * gamma if call.attrs.scale else scale
         offset = (beta if call.attrs.center else 0) - mean * scale
-        column = [1, -1, *[1] * (len(shape_of(call.args[0])) - 2)]
+        column = [1, -1, *[1] * (len(ir.shape_of(call.args[0])) - 2)]
         shifted = self.emit.add(self.emit.multiply(call.args[0], scale.reshape(column)), offset.reshape(column))
         return relax.Tuple([shifted, call.args[3], call.args[4]])
 
 
-def _split_in_groups(emit: Emitter, call: relax.Call) -> relax.Expr | None:
+def _split_in_groups(emit: ir.Emitter, call: relax.Call) -> relax.Expr | None:
     """A split into many parts as slices that are split themselves; None for a few parts.
 
     Equal parts share one function. TVM writes parts as nested buffers, through which its passes recurse.
     """
     axis, parts = int(call.attrs.axis), list(call.ty.fields)
-    if len(parts) <= MOST_PARTS:
+    if len(parts) <= ir.MOST_PARTS:
         return None
     ends = np.cumsum([int(each.shape[axis]) for each in parts])
     begin, found = 0, list[relax.Expr]()
-    for group in np.split(ends, range(MOST_PARTS, len(ends), MOST_PARTS)):
+    for group in np.split(ends, range(ir.MOST_PARTS, len(ends), ir.MOST_PARTS)):
         whole = emit.strided_slice(call.args[0], [axis], [begin], [int(group[-1])])
         split = emit.split(whole, [int(end) - begin for end in group[:-1]], axis=axis)
         found += [emit(relax.TupleGetItem(split, place)) for place in range(len(group))]
@@ -90,25 +79,25 @@ def unify(module: tvm.IRModule) -> tvm.IRModule:
     return _Unifier.canonicalised(module)
 
 
-class _Unifier(Rewriter):
+class _Unifier(ir.Rewriter):
     @cached_property
     def _exact(self) -> set[relax.Call]:
         """The calls whose results are read by operators that jump: their last bit counts."""
-        bindings = bindings_of(self.module["main"])
+        bindings = ir.bindings_of(self.module["main"])
         read = {argument for binding in bindings if _jumps(binding.value) for argument in binding.value.args}
         return {binding.value for binding in bindings if binding.var in read}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         name = operator_name(call)
         if name in ("squeeze", "expand_dims", "flatten"):
-            return relax.op.reshape(call.args[0], shape_of(call))
-        if name in ("broadcast_to", "reshape") and shape_of(call.args[0]) == shape_of(call):
+            return relax.op.reshape(call.args[0], ir.shape_of(call))
+        if name in ("broadcast_to", "reshape") and ir.shape_of(call.args[0]) == ir.shape_of(call):
             return call.args[0]
         if name == "astype" and call.args[0].ty.dtype == call.ty.dtype:
             return call.args[0]
         if name.startswith("nn.adaptive_avg_pool") and str(call.attrs.layout).startswith("NC"):
-            axes = list(range(2, len(shape_of(call))))
-            whole = all(shape_of(call)[axis] == 1 for axis in axes)
+            axes = list(range(2, len(ir.shape_of(call))))
+            whole = all(ir.shape_of(call)[axis] == 1 for axis in axes)
             return relax.op.mean(call.args[0], axes, keepdims=True) if whole else None
         if name == "subtract" or (name == "divide" and original not in self._exact):
             return _by_constant(name, call)
@@ -123,19 +112,19 @@ class _Unifier(Rewriter):
     def _padded(self, call: relax.Call) -> relax.Expr | None:
         """A convolution that pads by itself, as some TensorFlow Lite files pad by an operator before."""
         source, attrs = self.bound_value(call.args[0]), call.attrs
-        rim = [int(each) for each in source.attrs.pad_width] if is_call(source, "relax.nn.pad") else []
+        rim = [int(each) for each in source.attrs.pad_width] if ir.is_call(source, "relax.nn.pad") else []
         if len(rim) != 8 or any(rim[:4]) or min(rim) < 0:
             return None
         if str(source.attrs.pad_mode) != "constant" or float(source.attrs.pad_value) != 0:
             return None
         top, bottom, left, right = rim[4:]
         padding = [int(had) + more for had, more in zip(attrs.padding, (top, left, bottom, right), strict=True)]
-        return conv2d_like(call, source.args[0], call.args[1], padding=padding)
+        return ir.conv2d_like(call, source.args[0], call.args[1], padding=padding)
 
     def _in_one_order(self, call: relax.Call) -> relax.Expr | None:
         """Two transposes in a row as one, or none."""
-        after, source = axes_of(call), self.bound_value(call.args[0])
-        before = axes_of(source)
+        after, source = ir.axes_of(call), self.bound_value(call.args[0])
+        before = ir.axes_of(source)
         if not after or not before:
             return None
         axes = [before[axis] for axis in after]
@@ -149,24 +138,24 @@ def _jumps(value: relax.Expr) -> bool:
 
 def _of_matrix(call: relax.Call) -> relax.Expr | None:
     """A product with a constant stack of one matrix as one with the matrix."""
-    value, rank = constant_value(call.args[1]), len(shape_of(call.args[0]))
+    value, rank = ir.constant_value(call.args[1]), len(ir.shape_of(call.args[0]))
     if value is None or not 2 < value.ndim <= rank or value.size != value.shape[-2] * value.shape[-1]:
         return None
-    return relax.op.matmul(call.args[0], constant(value.reshape(value.shape[-2:])), str(call.ty.dtype))
+    return relax.op.matmul(call.args[0], ir.constant(value.reshape(value.shape[-2:])), str(call.ty.dtype))
 
 
 def _by_constant(name: str, call: relax.Call) -> relax.Expr | None:
     """x - c as x + (-c), x / c as x * (1/c) if floats hold that."""
-    value = constant_value(call.args[1])
-    if value is None or value.dtype not in (np.float32, np.float64) or constant_value(call.args[0]) is not None:
+    value = ir.constant_value(call.args[1])
+    if value is None or value.dtype not in (np.float32, np.float64) or ir.constant_value(call.args[0]) is not None:
         return None
     if name == "subtract":
-        return relax.op.add(call.args[0], constant(-value))
+        return relax.op.add(call.args[0], ir.constant(-value))
     with np.errstate(all="ignore"):
         inverse = 1 / value
     tiny = np.finfo(value.dtype).tiny
     usual = np.isfinite(inverse).all() and (np.abs(inverse) >= tiny).all() and (np.abs(value) >= tiny).all()
-    return relax.op.multiply(call.args[0], constant(inverse)) if usual else None
+    return relax.op.multiply(call.args[0], ir.constant(inverse)) if usual else None
 
 
 def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
@@ -177,27 +166,27 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
     return _Canonicaliser.canonicalised(module)
 
 
-class _Canonicaliser(Rewriter):
+class _Canonicaliser(ir.Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
-        if is_kind(call, Kind.ELEMENTWISE) and not is_call(call, "relax.nn.prelu"):
+        if is_kind(call, Kind.ELEMENTWISE) and not ir.is_call(call, "relax.nn.prelu"):
             call = _with_whole_constants(call)
-        if is_call(call, "relax.clip") and "float" in str(call.args[0].ty.dtype):
+        if ir.is_call(call, "relax.clip") and "float" in str(call.args[0].ty.dtype):
             return _clip(self.builder_, call)
-        if is_call(call, "relax.nn.leakyrelu"):
+        if ir.is_call(call, "relax.nn.leakyrelu"):
             return _sloped(self.emit, call.args[0], float(call.attrs.alpha))
-        slope = constant_value(call.args[1]) if is_call(call, "relax.nn.prelu") else None
+        slope = ir.constant_value(call.args[1]) if ir.is_call(call, "relax.nn.prelu") else None
         return call if slope is None or slope.size > 1 else _sloped(self.emit, call.args[0], slope.item())
 
 
 def _with_whole_constants(call: relax.Call) -> relax.Call:
     """A call on feature maps with constants as scalars or of all dimensions: others stop layout conversion."""
-    rank = max((len(each.ty.shape) for each in tensors_of(call) if constant_value(each) is None), default=0)
+    rank = max((len(each.ty.shape) for each in tensors_of(call) if ir.constant_value(each) is None), default=0)
     arguments = list(call.args)
     for index, argument in enumerate(arguments):
-        value = constant_value(argument)
+        value = ir.constant_value(argument)
         if value is not None and 0 < value.ndim < rank and rank in (4, 5):
             shape = () if value.size == 1 else (1,) * (rank - value.ndim) + value.shape
-            arguments[index] = constant(value.reshape(shape))
+            arguments[index] = ir.constant(value.reshape(shape))
     return call if arguments == list(call.args) else relax.Call(call.op, arguments, call.attrs)
 
 
@@ -205,12 +194,12 @@ def _clip(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     value, dtype = call.args[0], str(call.args[0].ty.dtype)
     lowest, highest = (float(bound.value) for bound in call.args[1:3])
     if np.isfinite(lowest):
-        above = relax.op.nn.relu(value) if lowest == 0 else relax.op.maximum(value, constant(lowest, dtype))
+        above = relax.op.nn.relu(value) if lowest == 0 else relax.op.maximum(value, ir.constant(lowest, dtype))
         value = build.normalize(above)
-    return relax.op.minimum(value, constant(highest, dtype)) if np.isfinite(highest) else value
+    return relax.op.minimum(value, ir.constant(highest, dtype)) if np.isfinite(highest) else value
 
 
-def _sloped(emit: Emitter, value: relax.Expr, slope: float) -> relax.Expr:
+def _sloped(emit: ir.Emitter, value: relax.Expr, slope: float) -> relax.Expr:
     """x if it is positive, else `slope` x."""
     if slope < 0:
         below = emit.multiply(emit.minimum(0, value), slope)  # in this order NaN stays NaN

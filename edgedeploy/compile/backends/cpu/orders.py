@@ -10,15 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedeploy.compile.backends.cpu.tiles import (
-    ConvolutionShape,
-    choose_order,
-    choose_tile,
-    fitting_tiles,
-    may_be_sliced,
-    tile_cycles,
-    vectors_of,
-)
+from edgedeploy.compile.backends.cpu import tiles
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, first_cache, near, reread
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors
@@ -28,19 +20,21 @@ from edgedeploy.target.board import Board
 _FEWEST_STEPS = 64
 
 
-def choose_tile_and_order(shape: ConvolutionShape, board: Board) -> tuple[Tile, WeightOrder]:
+def choose_tile_and_order(shape: tiles.ConvolutionShape, board: Board) -> tuple[Tile, WeightOrder]:
     """Those of the fewest cycles, arithmetic and waiting; for a core without a model, arithmetic alone."""
     if board.core_model is None:
-        tile = choose_tile(shape, board)
-        return tile, choose_order(shape, tile, board)
+        tile = tiles.choose_tile(shape, board)
+        return tile, tiles.choose_order(shape, tile, board)
     ways = (
-        Way(shape, tile, order, board) for tile in fitting_tiles(shape, board) for order in orders(shape, tile, board)
+        Way(shape, tile, order, board)
+        for tile in tiles.fitting_tiles(shape, board)
+        for order in orders(shape, tile, board)
     )
     best = min(ways, key=lambda way: way.cycles)
     return best.tile, best.order
 
 
-def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[WeightOrder]:
+def orders(shape: tiles.ConvolutionShape, tile: Tile, board: Board) -> Iterator[WeightOrder]:
     """Row by row, in panels; and by channels, if these are enough tasks, in slices."""
     height, width = tile.whole(shape.height, shape.width)
     down, deep = height // tile.rows, shape.channels // tile.channels
@@ -50,7 +44,7 @@ def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[Weight
         rows = shape.kernel[0]
         parts = [each for each in divisors(shape.inputs) if each * _FEWEST_STEPS <= shape.terms]
         choices = [1, rows] if rows > 1 else parts or [1]
-        for slices in choices if may_be_sliced(shape.types) else [1]:
+        for slices in choices if tiles.may_be_sliced(shape.types) else [1]:
             yield WeightOrder(by_channels=True, slices=slices)
 
 
@@ -58,7 +52,7 @@ def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[Weight
 class Way:
     """A way to compute a convolution's tiles; sizes of memory are in bytes."""
 
-    shape: ConvolutionShape
+    shape: tiles.ConvolutionShape
     tile: Tile
     order: WeightOrder
     board: Board
@@ -113,8 +107,8 @@ class Way:
     @property
     def _tile_cycles(self) -> float:
         """Cycles of the arithmetic of a tile; sums of slices are loaded, added and stored once more."""
-        sums = self.tile.rows * self.tile.columns * vectors_of(self.tile.channels, self.shape.types, self.board)
-        return tile_cycles(self.tile, self.shape, self.board) + (self.order.slices - 1) * 3 * sums
+        sums = self.tile.rows * self.tile.columns * tiles.vectors_of(self.tile.channels, self.shape.types, self.board)
+        return tiles.tile_cycles(self.tile, self.shape, self.board) + (self.order.slices - 1) * 3 * sums
 
     @property
     def _passes(self) -> int:

@@ -12,16 +12,9 @@ from typing import Literal
 
 from typing_extensions import override
 
+from edgedeploy.compile import layers
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.ir.types import bits_of, lanes_for
-from edgedeploy.compile.layers import (
-    AnyAnchorOp,
-    BatchMatmul,
-    Convolution,
-    DepthwiseConvolution,
-    FirstConvolution,
-    Product,
-)
 from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, row_tiles, vector_length
@@ -44,16 +37,16 @@ GROUPS = (1, 4, 16)
 LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
 
 
-class DeviceStrategy(Strategy[AnyAnchorOp]):
+class DeviceStrategy(Strategy[layers.AnyAnchorOp]):
     """How an OpenCL device computes any layer; a dense layer's result is one row of pixels."""
 
     @override
     def default(self) -> WorkItem:
         layer, device, length = self.layer, self._device, vector_length(self._divided, self._vector)
-        if isinstance(layer, Product):
+        if isinstance(layer, layers.Product):
             most = max(count for count in divisors(layer.size[1]) if count <= device.sums)
             return self._grouped(Tile(1, most, length), length)
-        most = 1 if isinstance(layer, DepthwiseConvolution) else MOST_VECTORS
+        most = 1 if isinstance(layer, layers.DepthwiseConvolution) else MOST_VECTORS
         width = layer.size[1]
         tiles = row_tiles(self._divided, length, range(1, most + 1), lambda count: min(device.sums // count, width))
         return self._grouped(max(tiles, key=lambda tile: self._rate(tile, length)), length)
@@ -85,7 +78,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
             configuration.vector in WIDTHS
             and tile.rows <= self._most_rows
             and tile.columns <= width
-            and (not isinstance(self.layer, Product) or width % tile.columns == 0)
+            and (not isinstance(self.layer, layers.Product) or width % tile.columns == 0)
             and self._divided % tile.channels == 0
             and tile.channels % configuration.vector == 0
             and configuration.sums <= MOST_OF_SUMS * device.sums
@@ -96,9 +89,9 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
     @override
     def form(self, configuration: Configuration) -> PackedForm:
         layer, tile = self.layer, configuration.register_tile
-        if isinstance(layer, FirstConvolution):
+        if isinstance(layer, layers.FirstConvolution):
             return self.unpacked(layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data)))
-        if isinstance(layer, BatchMatmul) and layer.transposed:
+        if isinstance(layer, layers.BatchMatmul) and layer.transposed:
             return self.unpacked(layer.in_tiles(tile, whole_columns=layer.channels))
         return self.unpacked(layer.in_tiles(tile))
 
@@ -115,17 +108,17 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
     def _divided(self) -> int:
         """The channels that a tile's divide: those of one group, unless each channel is a group of its own."""
         layer = self.layer
-        return layer.outputs if isinstance(layer, Convolution | FirstConvolution) else layer.channels
+        return layer.outputs if isinstance(layer, layers.Convolution | layers.FirstConvolution) else layer.channels
 
     @property
     def _most_rows(self) -> int:
-        is_dense = isinstance(self.layer, Convolution | FirstConvolution)
+        is_dense = isinstance(self.layer, layers.Convolution | layers.FirstConvolution)
         return min(self.layer.size[0], MOST_ROWS) if is_dense else 1
 
     @property
     def _is_tiled(self) -> bool:
         """Whether the layer's template has tiles."""
-        return not isinstance(self.layer, Product) or divides_into_vectors(self.layer.channels)
+        return not isinstance(self.layer, layers.Product) or divides_into_vectors(self.layer.channels)
 
     def _count_tiles(self, tile: Tile) -> list[int]:
         """Tiles of the result, down, across and deep."""
@@ -143,7 +136,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self._vector)
         values = pixels * tile.channels / self._vector * tile.useful(*self.layer.size)
         values /= max(1.0, pixels * vectors * width / device.sums)  # n times the registers take n times as long
-        if isinstance(self.layer, DepthwiseConvolution):  # each channel of a pixel reads its own input
+        if isinstance(self.layer, layers.DepthwiseConvolution):  # each channel of a pixel reads its own input
             return values / (vectors * width * (pixels + 0.5))
         step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
         items = self.layer.batch * math.prod(self._count_tiles(tile))
@@ -164,7 +157,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         """Tiles and the width of their vectors; of tiles that divide a row into as many parts, the smallest."""
         (_, width), divided, usual = self.layer.size, self._divided, self._vector
         widths = divisors(width)
-        if not isinstance(self.layer, Product):  # tiles may reach beyond the result
+        if not isinstance(self.layer, layers.Product):  # tiles may reach beyond the result
             widths = sorted({-(-width // count) for count in range(1, width + 1)})
         near = [each for each in WIDTHS if usual <= 2 * each <= 8 * usual and divided % each == 0]
         shapes = product(near or [vector_length(divided, usual)], VECTORS, range(1, self._most_rows + 1), widths)

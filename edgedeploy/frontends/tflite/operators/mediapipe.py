@@ -11,30 +11,22 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.tflite.mediapipe import (
-    OPERATORS,
-    Crop,
-    Windows,
-    options_of,
-    pooled_shape,
-    sampled_size,
-    transposed_shape,
-)
+from edgedeploy.frontends.tflite import mediapipe
 from edgedeploy.frontends.tflite.operators.windows import transposed
 from edgedeploy.frontends.translation import Builder, dtype_of
 
 
 def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any, bias: Any) -> Any:
-    windows = Windows.parsed(options)
-    before, wanted = transposed_shape(shape_of(data)[1:3], shape_of(weights)[1:3], windows)
+    windows = mediapipe.Windows.parsed(options)
+    before, wanted = mediapipe.transposed_shape(shape_of(data)[1:3], shape_of(weights)[1:3], windows)
     made = transposed(converter, data, weights, windows.strides, before, wanted)
     return Builder(converter).add(made, bias)
 
 
 def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
     """The largest values of windows, and their places in them, plus 0.1."""
-    build, windows = Builder(converter), Windows.of_pool(options)
-    before, after, (height, width) = pooled_shape(shape_of(data)[1:3], windows)
+    build, windows = Builder(converter), mediapipe.Windows.of_pool(options)
+    before, after, (height, width) = mediapipe.pooled_shape(shape_of(data)[1:3], windows)
     lowest = float(np.finfo(dtype_of(data)).min)
     padding = [0, 0, before[0], after[0], before[1], after[1], 0, 0]
     padded = build.bind(relax.op.nn.pad(data, padding, pad_value=lowest)) if any(padding) else data
@@ -54,7 +46,7 @@ def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
 
 def _max_unpooling(converter: Any, options: bytes, data: Any, places: Any) -> Any:
     """Each value at its place in its own block, among zeros."""
-    build, windows = Builder(converter), Windows.of_pool(options)
+    build, windows = Builder(converter), mediapipe.Windows.of_pool(options)
     if windows.strides != windows.sizes:
         raise ModelError(f"windows of {windows.sizes} pixels {windows.strides} apart are not supported")
     batch, rows, columns, channels = shape_of(data)
@@ -69,7 +61,7 @@ def _max_unpooling(converter: Any, options: bytes, data: Any, places: Any) -> An
 
 def _transform_matrix(converter: Any, options: bytes, landmarks: Any) -> Any:
     """The 4x4 matrix from places in a crop to places in the image."""
-    build, crop, (_, count, _) = Builder(converter), Crop.parsed(options), shape_of(landmarks)
+    build, crop, (_, count, _) = Builder(converter), mediapipe.Crop.parsed(options), shape_of(landmarks)
     if not crop.subset or not all(0 <= index < count for index in (*crop.subset, crop.left, crop.right)):
         raise ModelError(f"it names landmarks that are not among its {count}")
     flat = build.strided_slice(build.reshape(landmarks, [count, 3]), axes=[1], begin=[0], end=[2])
@@ -106,7 +98,7 @@ def _transform_landmarks(converter: Any, options: bytes, landmarks: Any, matrix:
 def _transform_tensor(converter: Any, options: bytes, data: Any, matrix: Any) -> Any:
     """An image at the places that a matrix gives for those of a smaller one; zero outside."""
     build, (_, rows, columns, _) = Builder(converter), shape_of(data)
-    height, width = sampled_size(options)
+    height, width = mediapipe.sampled_size(options)
     linear, shift = _parts(build, matrix)
     # Pixels' centres: half a pixel is added there, and subtracted here.
     places = np.stack([each.ravel() + 0.5 for each in np.mgrid[:height, :width][::-1]])
@@ -131,11 +123,11 @@ def _parts(build: Builder, matrix: Any) -> tuple[Any, Any]:
 def _custom(translate: Callable[..., Any], converter: Any, op: Any) -> Any:
     """A custom operator of the known version."""
     version = converter.model.OperatorCodes(op.OpcodeIndex()).Version()
-    known = OPERATORS[converter.get_op_code_str(op)]
+    known = mediapipe.OPERATORS[converter.get_op_code_str(op)]
     if version != known.version:
         raise ModelError(f"version {version} of it is not supported", why=f"version {known.version} is")
     tensors = [converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op)]
-    return translate(converter, options_of(op.CustomOptionsAsNumpy()), *tensors)
+    return translate(converter, mediapipe.options_of(op.CustomOptionsAsNumpy()), *tensors)
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
