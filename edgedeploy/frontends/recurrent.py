@@ -16,28 +16,17 @@ from edgedeploy.frontends.translation import Builder
 def recurrent(
     build: Builder,
     layer: Recurrence,
-    data: Any,
+    data: Any,  # (steps, batch, features)
+    # Of the data, (directions, gates * hidden, features), and of the state, (directions, gates * hidden, hidden), with
+    # gates in ONNX's order.
     weights: tuple[Any, Any],
-    biases: tuple[Any, Any] | None = None,
+    biases: tuple[Any, Any] | None = None,  # of both products, (directions, gates * hidden); None for zeros
+    # Before the first step, (directions, batch, hidden); those left out, or None, are zeros.
     states: tuple[Any, ...] = (),
-    peepholes: Any = None,
-    lengths: Any = None,
+    peepholes: Any = None,  # (directions, 3, hidden), for the gates input, output, forget, if `layer.peepholes`
+    lengths: Any = None,  # (batch), int32, if `layer.lengths`
 ) -> list[Any]:
-    """A recurrent layer of float32.
-
-    Args:
-        data: (steps, batch, features).
-        weights: of the data, (directions, gates * hidden, features), and of the state, (directions, gates * hidden,
-            hidden), with gates in ONNX's order.
-        biases: of both products, (directions, gates * hidden); None for zeros.
-        states: before the first step, (directions, batch, hidden); those left out, or None, are zeros.
-        peepholes: (directions, 3, hidden), for the gates input, output, forget, if `layer.peepholes`.
-        lengths: (batch), int32, if `layer.lengths`.
-
-    Returns:
-        The states of all steps, (steps, directions, batch, hidden), and for each state the last, (directions, batch,
-        hidden).
-    """
+    """The states of all steps of a layer of float32, (steps, directions, batch, hidden), and each of the last step."""
     if layer.dtype != "float32":
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden

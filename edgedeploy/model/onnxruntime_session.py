@@ -16,27 +16,18 @@ _IN_FLOAT = "session.disable_quant_qdq"
 
 
 def cpu_session(
-    model: bytes | Path,
-    threads: int | None = None,
+    model: bytes | Path,  # a serialised ONNX model, or its file
+    threads: int | None = None,  # threads of one operator; onnxruntime's own choice unless given
     *,
-    optimised: bool = True,
+    optimised: bool = True,  # whether onnxruntime may rewrite the graph
+    # Whether sums of quantised layers are exact on every CPU, as far as onnxruntime supports it; on some CPUs inexact
+    # sums are faster.
     exact: bool = True,
-    floats: bool = False,
-    profile: Path | None = None,
-    optimised_to: Path | None = None,
+    floats: bool = False,  # whether to compute quantised layers in float, with rounding between them
+    profile: Path | None = None,  # the prefix of a file with the time of each node; None to disable timing
+    optimised_to: Path | None = None,  # where to write the optimised graph, if anywhere
 ) -> Any:
-    """An `onnxruntime.InferenceSession`.
-
-    Args:
-        model: a serialised ONNX model, or its file.
-        threads: threads of one operator; onnxruntime's own choice unless given.
-        optimised: whether onnxruntime may rewrite the graph.
-        exact: whether sums of quantised layers are exact on every CPU, as far as onnxruntime supports it; on some CPUs
-            inexact sums are faster.
-        floats: whether to compute quantised layers in float, with rounding between them.
-        profile: the prefix of a file with the time of each node; None to disable timing.
-        optimised_to: where to write the optimised graph, if anywhere.
-    """
+    """An `onnxruntime.InferenceSession`."""
     import onnxruntime
 
     def opened(entries: dict[str, str]) -> Any:

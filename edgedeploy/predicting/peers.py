@@ -149,20 +149,15 @@ def predict_peers(
     candidate: Candidate,
     board: Board,
     means: Means,
-    results: PeerResults,
+    results: PeerResults,  # the results of earlier runs; new ones are added
     progress: Progress = SILENT,
     *,
-    threads: int = 1,
-    record: bool = True,
+    threads: int = 1,  # how many threads the prediction is for; one is recorded
+    record: bool = True,  # whether an engine that `results` lacks is recorded, which takes minutes; else it is left out
 ) -> list[PeerPrediction]:
     """What one inference of a network takes in other engines, or why they cannot run it.
 
     All engines get the recorded inputs of edgedeploy's package.
-
-    Args:
-        results: the results of earlier runs; new ones are added.
-        threads: how many threads the prediction is for; one is recorded.
-        record: whether an engine that `results` lacks is recorded, which takes minutes; else it is left out.
     """
     manifest, contents = open_package(candidate.prepared.package_path)
     case = manifest.selftest.cases[0]

@@ -63,6 +63,8 @@ class Judge(Protocol):
 def with_half(
     network: Network,
     board: Board,
+    # Of the self-test; the values of layers must stay in range for them, and they judge outputs unless the `usage` says
+    # how pictures become the network's input.
     cases: Mapping[str, Recorded],
     disabled_passes: Collection[str] = (),
     progress: Progress = SILENT,
@@ -75,10 +77,6 @@ def with_half(
     `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
     tolerance of half precision. If the profile asks for nothing, networks whose files are in half precision are built
     as by `auto`, and others in single.
-
-    Args:
-        cases: of the self-test; the values of layers must stay in range for them, and they judge outputs unless the
-            `usage` says how pictures become the network's input.
 
     Raises:
         UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass

@@ -26,20 +26,17 @@ class Parameter(NamedTuple):
 
 def function(
     name: str,
+    # An attribute of the function, which also names its block, and its value, stored as JSON.
     described: tuple[str, Record],
     read: Sequence[Parameter],
     written: Sequence[Parameter],
     tasks: int,
+    # Writes the body of the loop, from the buffers by name and the loop's variable.
     write_task: Callable[[dict[str, Any], Any], None],
     *,
     parallel: bool,
 ) -> tirx.PrimFunc:
-    """A function of one loop over tasks, which run on all threads if it is `parallel`.
-
-    Args:
-        described: an attribute of the function, which also names its block, and its value, stored as JSON.
-        write_task: writes the body of the loop, from the buffers by name and the loop's variable.
-    """
+    """A function of one loop over tasks, which run on all threads if it is `parallel`."""
     attribute, record = described
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(name)

@@ -94,25 +94,17 @@ class VectorRows:
 
 def convolution(
     data: te.Tensor,
-    weights: te.Tensor,
+    weights: te.Tensor,  # kernel height x kernel width x inputs of one group x outputs
     window: Window,
     groups: int,
     types: LayerTypes,
-    tile: Tile,
+    tile: Tile,  # of the template, as the order
     order: WeightOrder = WeightOrder(),
-    prefetch: int = 0,
-    copied_as: str | None = None,
-    lanes: int = 0,
+    prefetch: int = 0,  # the values of the vectors of weights that are prefetched, or 0
+    copied_as: str | None = None,  # the type of padded copies of the data; None for that of the data
+    lanes: int = 0,  # of data in NCHW, the values of the vectors of padded rows (`VectorRows`); 0 for data in NHWC
 ) -> te.Tensor:
-    """A convolution in NHWC, or from NCHW to NHWC: a network's first layer.
-
-    Args:
-        weights: kernel height x kernel width x inputs of one group x outputs.
-        tile, order: of the template.
-        prefetch: the values of the vectors of weights that are prefetched, or 0.
-        copied_as: the type of padded copies of the data; None for that of the data.
-        lanes: of data in NCHW, the values of the vectors of padded rows (`VectorRows`); 0 for data in NHWC.
-    """
+    """A convolution in NHWC, or from NCHW to NHWC: a network's first layer."""
     batch, *sizes = (int(size) for size in data.shape)
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(*(sizes[1:] if lanes else sizes[:2]))

@@ -41,23 +41,17 @@ def product(
 
 def stacked_product(
     data: te.Tensor,
-    weights: te.Tensor,
+    weights: te.Tensor,  # ... x terms x columns, or ... x columns x terms if they are `transposed`
     types: LayerTypes,
-    tile: Tile,
+    tile: Tile,  # of the template; its rows are columns of pixels, and its columns are channels
     *,
     transposed: bool,
+    # The columns that are computed, a multiple of the tile's, on weights that are packed first; 0 to compute the
+    # result's columns on the original weights.
     whole_columns: int = 0,
-    packed_columns: int = 0,
+    packed_columns: int = 0,  # the result's columns if `packed_stack` packed the weights at build time, else 0
 ) -> te.Tensor:
-    """Products of a stack of matrices, ... x rows x terms, with another, whose dimensions are broadcast.
-
-    Args:
-        weights: ... x terms x columns, or ... x columns x terms if they are `transposed`.
-        tile: of the template; its rows are columns of pixels, and its columns are channels.
-        whole_columns: the columns that are computed, a multiple of the tile's, on weights that are packed first; 0 to
-            compute the result's columns on the original weights.
-        packed_columns: the result's columns if `packed_stack` packed the weights at build time, else 0.
-    """
+    """Products of a stack of matrices, ... x rows x terms, with another, whose dimensions are broadcast."""
     *data_stack, rows, terms = (int(size) for size in data.shape)
     *weights_stack, others, columns = (int(size) for size in weights.shape)
     if packed_columns:

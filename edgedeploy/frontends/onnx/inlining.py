@@ -177,18 +177,13 @@ def _unrolled(
     opset: int,
     turns: int,
     states: Sequence[str],
+    # The body's inputs in a turn, by its number and the states before it.
     inputs: Callable[[int, Sequence[str]], Sequence[str]],
-    axes: Sequence[int],
+    axes: Sequence[int],  # of the outputs that collect a value of each turn, of which some are filled `backwards`
     backwards: Sequence[int],
-    skipped: int = 0,
+    skipped: int = 0,  # how many outputs of the body come before the states
 ) -> Sequence[str] | None:
-    """All turns of a loop; None if there are none and it collects values.
-
-    Args:
-        inputs: the body's inputs in a turn, by its number and the states before it.
-        axes, backwards: of the outputs that collect a value of each turn.
-        skipped: how many outputs of the body come before the states.
-    """
+    """All turns of a loop; None if there are none and it collects values."""
     body = build.attributes["body"]
     collected: list[list[str]] = [[] for _ in body.output[skipped + len(states) :]]
     if collected and turns < 1:

@@ -79,22 +79,16 @@ def _extents(kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:
 
 def places_of_maxima(
     build: Builder,
-    data: Any,
+    data: Any,  # batch x channels x the axes that windows run over
     kernel: Sequence[int],
     strides: Sequence[int],
-    begins: Sequence[int],
+    begins: Sequence[int],  # the padding before each of these axes
     dilations: Sequence[int],
-    counts: Sequence[int],
+    counts: Sequence[int],  # how many windows there are along each
 ) -> Any:
     """The place of the largest value of each window, counted along its channel's inner axes; the first of equals.
 
-    Args:
-        data: batch x channels x the axes that windows run over.
-        begins: the padding before each of these axes.
-        counts: how many windows there are along each.
-
-    Returns:
-        int64, batch x channels x counts.
+    Places are int64, batch x channels x counts.
     """
     sizes, rank = shape_of(data)[2:], len(kernel)
     reach = [
