@@ -108,7 +108,7 @@ def compile_entries(
     """Generate code for a board's CPU, or for its device and its CPU: one library for networks of the same weights.
 
     The limit of errors of a network is how many times the rounding error of a reference its own may be, as
-    `compile.rounding` estimates it; layers that would exceed it take slower forms. Functions of later networks are
+    `compile.strategy` estimates it; layers that would exceed it take slower forms. Functions of later networks are
     renamed; `main` of each is `entries.entry_name`. With `at_load`, weights that grow when they are packed are packed
     when the library is loaded, on CPUs.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +14,22 @@ from tvm import te
 from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.ir.types import unit_roundoff
+from edgedeploy.compile.ir.types import LayerTypes, unit_roundoff
 from edgedeploy.compile.layers import AnchorOp, Form
-from edgedeploy.compile.rounding import additions, rounding_in, summed
 from edgedeploy.target.board import Board
+
+# Rounding errors of sums are estimated for independent values of mean zero, whose rounding errors are independent too
+# (N. J. Higham and T. Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019):
+# as variances, relative to the variance of a layer's results. Worst-case bounds grow with the same norms of the
+# transforms (B. Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
+# Networks, ACM TOMS 46(4), 2020), but no network comes near them. docs/schedules.md has measurements.
+# The variance of one rounding, in squares of the unit roundoff: uniform in half a unit of the last place, of a value
+# with a log-uniform mantissa.
+ROUNDING = (1 - 1 / 4) / (2 * math.log(2)) / 3
+
+# The terms of a sum of half precision that is added to others like it. Rounding errors of long sums grow with the root
+# of their terms; in two levels, a sum of 4096 terms has the errors of one of 128.
+SHORT_SUM = 64
 
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
 _REFERENCE_BLOCK = 144
@@ -25,6 +38,26 @@ _REFERENCE_BLOCK = 144
 WORTHWHILE = 0.9
 
 Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
+
+
+def additions(terms: float, accumulator: str) -> float:
+    """The additions that round a term of a sum on its way to the result, at most."""
+    return min(terms, SHORT_SUM) + terms / SHORT_SUM if accumulator == "float16" else terms
+
+
+def summed(terms: float) -> float:
+    """The rounding of a sum of products, one after the other, in squares of the unit roundoff.
+
+    On average, a partial sum has half the variance of the whole.
+    """
+    return ROUNDING * terms / 2
+
+
+def _rounding_in(types: LayerTypes, sums: float) -> float:
+    """Of a layer whose sums have a variance, in squares of their unit roundoff, and are then stored as its result."""
+    stored = unit_roundoff(types.result)
+    last = ROUNDING * stored**2 if stored > unit_roundoff(types.accumulator) else 0.0
+    return sums * unit_roundoff(types.accumulator) ** 2 + last
 
 
 class PackedForm(NamedTuple):
@@ -77,8 +110,8 @@ class Strategy(ABC, Generic[Anchor]):
         return [self.default()]
 
     def rounding(self, configuration: Configuration) -> float:
-        """The variance of its rounding errors, as defined in `compile.rounding`."""
-        return rounding_in(self.layer.types, self.roundings(configuration))
+        """The variance of its rounding errors, relative to the variance of its results."""
+        return _rounding_in(self.layer.types, self.roundings(configuration))
 
     def roundings(self, configuration: Configuration) -> float:
         """The variance of the rounding errors of its sums, in squares of their unit roundoff."""
@@ -191,4 +224,4 @@ def _of_reference(layer: AnchorOp) -> float:
     """The variance of the reference's rounding errors, which sums up in float32 at least."""
     types, block = layer.types, min(layer.terms, _REFERENCE_BLOCK)
     types = replace(types, accumulator=min("float32", types.accumulator, key=unit_roundoff))
-    return rounding_in(types, summed(block + layer.terms / block))
+    return _rounding_in(types, summed(block + layer.terms / block))

@@ -38,8 +38,7 @@ from edgedeploy.compile.layers import (
     FirstConvolution,
 )
 from edgedeploy.compile.pipeline import compile_network, lower_network
-from edgedeploy.compile.rounding import ROUNDING
-from edgedeploy.compile.strategy import Strategy, within
+from edgedeploy.compile.strategy import ROUNDING, Strategy, within
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board

@@ -15,8 +15,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.product import packed_stack
-from edgedeploy.compile.rounding import additions
-from edgedeploy.compile.strategy import Anchor, PackedForm, Strategy
+from edgedeploy.compile.strategy import Anchor, PackedForm, Strategy, additions
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
 from edgedeploy.target.board import Board
 

@@ -25,7 +25,7 @@ from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, best_of, dir
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, is_floating, lanes_for
 from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched
-from edgedeploy.compile.rounding import ROUNDING, summed
+from edgedeploy.compile.strategy import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, row_tiles, vector_length
 from edgedeploy.target.board import Board
 

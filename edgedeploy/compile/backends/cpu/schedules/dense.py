@@ -20,8 +20,8 @@ from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
-from edgedeploy.compile.rounding import SHORT_SUM
 from edgedeploy.compile.schedules.kernel import Kernel, pack
+from edgedeploy.compile.strategy import SHORT_SUM
 from edgedeploy.compile.tiles import Tile, divisors
 from edgedeploy.target.board import Board
 
