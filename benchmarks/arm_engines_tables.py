@@ -12,7 +12,7 @@ import yaml
 from cycles import NETWORKS
 
 from edgedeploy.base.text import count, significant
-from edgedeploy.model.half import Half
+from edgedeploy.model.quantised import Half
 from edgedeploy.predicting.peers import NAMES, PeerPrediction
 from edgedeploy.predicting.prediction import Prediction
 

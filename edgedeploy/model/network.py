@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
+from edgedeploy.model.quantised import Half
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import TensorSpec
 

@@ -13,9 +13,8 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field
 
 from edgedeploy.base.documents import Listed, Record, first_fault, parse_json, whole
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
-from edgedeploy.model.quantised import Quantisation
+from edgedeploy.model.quantised import Half, Quantisation
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, Tensors, bytes_of
 from edgedeploy.package.usage import Usage, depth

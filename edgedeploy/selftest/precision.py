@@ -19,8 +19,7 @@ import numpy as np
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import CompileError, InputError, UnsupportedError
-from edgedeploy.model.half import Half, JudgedBy, Kept
-from edgedeploy.model.quantised import Accuracy
+from edgedeploy.model.quantised import Accuracy, Half, JudgedBy, Kept
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.selftest.inputs import picture_inputs

@@ -7,7 +7,7 @@ from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, BEGIN_OF_HALF, END, PUBLIS
 from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
 
-from edgedeploy.model.half import Half
+from edgedeploy.model.quantised import Half
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Executed, Prediction, priced
 from edgedeploy.predicting.record import MISSES

@@ -31,8 +31,8 @@ from edgedeploy.compile.pipeline import lower_network, optimise
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import CompileError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.model.half import Half, Kept
 from edgedeploy.model.network import Network
+from edgedeploy.model.quantised import Half, Kept
 from edgedeploy.selftest import precision
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half

@@ -17,9 +17,8 @@ from support.networks import Graph, tiny
 from support.quantised_files import write_digits
 
 from edgedeploy.errors import InaccurateReleaseError
-from edgedeploy.model.half import Half
 from edgedeploy.model.heads import Head
-from edgedeploy.model.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
+from edgedeploy.model.quantised import KEY, Accuracy, Agreement, Half, Quantisation, recorded
 from edgedeploy.package.archive import read_manifest, write_package
 from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.release.gate import AccuracyRule
