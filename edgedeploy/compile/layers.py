@@ -19,8 +19,7 @@ from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.product import MATMUL, broadcast_stacks, product, stacked_product
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 
-# From the layer's data and its weights to its result.
-Form = Callable[[te.Tensor, te.Tensor], te.Tensor]
+Form = Callable[[te.Tensor, te.Tensor], te.Tensor]  # from the layer's data and its weights to its result
 
 
 class AnchorOp(Record, ABC):

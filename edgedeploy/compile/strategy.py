@@ -34,8 +34,7 @@ SHORT_SUM = 64
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
 _REFERENCE_BLOCK = 144
 
-# Another form must take less than this part of the first one's time: the models are no better.
-WORTHWHILE = 0.9
+WORTHWHILE = 0.9  # another form must take less than this part of the first one's time: the models are no better
 
 Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
 

@@ -47,8 +47,7 @@ def row_tiles(channels: int, length: int, counts: Iterable[int], most: Callable[
 # Less work, in cycles, is not worth other threads: they begin and end a microsecond or two later than the first one.
 _SERIAL_CYCLES = 6_000
 
-# Of steps of a convolution's sum, each of up to thirty multiply-adds.
-_MOST_WRITTEN_OUT = 16
+_MOST_WRITTEN_OUT = 16  # of steps of a convolution's sum, each of up to thirty multiply-adds
 
 
 @dataclass(frozen=True)

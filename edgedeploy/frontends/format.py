@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from edgedeploy.model.tensors import TensorSpec
 
 Shapes = Mapping[str, Sequence[int]]
-# The number that each input always is, or a list of them.
-Values = Mapping[str, Any]
+Values = Mapping[str, Any]  # the number that each input always is, or a list of them
 
 HEAD_BYTES = 4096  # of a file that `recognises` gets
 

@@ -22,13 +22,11 @@ _SMALL = 64
 
 _MOST_VALUES = 2**31 - 1  # of one tensor
 
-# Larger bounds do not bound anything; converters write the largest float32, rounded to some digits.
-_BOUNDLESS = 3.4e38
+_BOUNDLESS = 3.4e38  # larger bounds do not bound anything; converters write the largest float32, rounded to some digits
 
 Shape = tuple[int, ...]
 
-# Of ncnn's Padding and Tengine's Pad, by number, as ONNX calls them.
-PAD_MODES = ("constant", "edge", "reflect")
+PAD_MODES = ("constant", "edge", "reflect")  # of ncnn's Padding and Tengine's Pad, by number, as ONNX calls them
 
 
 class Value(str):

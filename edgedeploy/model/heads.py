@@ -9,8 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from edgedeploy.base.documents import Listed, Record
 
-# The key of the heads, as JSON, in an ONNX file's `metadata_props`.
-KEY = "edgedeploy.model.heads"
+KEY = "edgedeploy.model.heads"  # the key of the heads, as JSON, in an ONNX file's `metadata_props`
 
 Side = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

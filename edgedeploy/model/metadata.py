@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 from edgedeploy.model import heads, quantised
 
-# The key of the zoo entry's name, which defines a network's preprocessing.
-ENTRY = "edgedeploy.entry"
-# edgedeploy's own keys, which packages store elsewhere or do not need.
-OWN = (heads.KEY, quantised.KEY, ENTRY)
+ENTRY = "edgedeploy.entry"  # the key of the zoo entry's name, which defines a network's preprocessing
+OWN = (heads.KEY, quantised.KEY, ENTRY)  # edgedeploy's own keys, which packages store elsewhere or do not need
 # Keys that decoders read: Ultralytics', RapidOCR's (`character`: the characters that a network can read, one on each
 # line), and our own.
 _KEPT = ("task", "names", "stride", "imgsz", "kpt_shape", "end2end", "character", *OWN)

@@ -9,13 +9,11 @@ from pydantic import Field, ValidationError
 
 from edgedeploy.base.documents import Listed, Record
 
-# The key of the record, as JSON, in an ONNX file's `metadata_props`.
-KEY = "edgedeploy.quantisation"
+KEY = "edgedeploy.quantisation"  # the key of the record, as JSON, in an ONNX file's `metadata_props`
 
 Method = Literal["minmax", "entropy", "percentile"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-# Every reader of JSON represents integers up to this exactly.
-_MOST = 1 << 53
+_MOST = 1 << 53  # every reader of JSON represents integers up to this exactly
 # Shares of less than a billion samples differ by more than one of the last.
 _DIGITS = 9
 Count = Annotated[int, Field(gt=0, le=_MOST)]

@@ -21,8 +21,7 @@ OLDEST = 19
 _INSTALL = f"apt-get install llvm-{OLDEST}"
 _NEWEST_TRIED = 30
 
-# Regions that one call of llvm-mca is given.
-_BATCH = 100
+_BATCH = 100  # regions that one call of llvm-mca is given
 
 # Instructions without cycles in LLVM's models, or that would end a window: system calls, hints, barriers, atomics.
 _OPAQUE = re.compile(

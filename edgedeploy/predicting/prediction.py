@@ -22,8 +22,7 @@ from edgedeploy.predicting.tools import Means
 from edgedeploy.target.board import Board
 from edgedeploy.target.core_model import CoreModel, Memory
 
-# The most turns of a loop whose end the branch predictor foresees, if their number never changes.
-_FORESEEN_TURNS = 32
+_FORESEEN_TURNS = 32  # the most turns of a loop whose end the branch predictor foresees, if their number never changes
 
 
 @dataclass(frozen=True)

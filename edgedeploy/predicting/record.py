@@ -25,15 +25,11 @@ MISSES = (
     *("memory_foreseen", "memory_random", "memory_store", "memory_written_back"),
 )
 
-# The files that the recorder writes.
-BLOCKS, TRACE = "blocks", "trace"
-
-# Bytes of an instruction of 64-bit ARM, and of a line of its caches.
-WIDTH, LINE = 4, 64
+BLOCKS, TRACE = "blocks", "trace"  # the files that the recorder writes
+WIDTH, LINE = 4, 64  # bytes of an instruction of 64-bit ARM, and of a line of its caches
 
 _ENTRY = "__tvm_ffi_"
-# The owner of code outside the network's functions.
-RUNTIME = "runtime"
+RUNTIME = "runtime"  # the owner of code outside the network's functions
 
 # Instructions of a window: the lead, which fills the pipeline, and the measured ones after it.
 LEAD, MEASURED = 500, 1500

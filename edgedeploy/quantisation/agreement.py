@@ -17,11 +17,8 @@ from edgedeploy.quantisation.quantising import Layer, Ranges, quantise
 from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.vision.results import Box, Detection
 
-# Boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO.
-OVERLAP = 0.5
-
-# The ratio without any noise.
-_MOST_DB = 200.0
+OVERLAP = 0.5  # boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO
+_MOST_DB = 200.0  # the ratio without any noise
 
 # Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
 _SAMPLES = 8

@@ -33,8 +33,7 @@ _TOP = 5
 _MOST_BOXES = 100
 _RECALLS = np.linspace(0, 1, 101)
 
-# The prefix of ImageNet's folders: a number of WordNet.
-_WORDNET = re.compile(r"^n\d{8}[_ -]")
+_WORDNET = re.compile(r"^n\d{8}[_ -]")  # the prefix of ImageNet's folders: a number of WordNet
 
 
 class Score(NamedTuple):
@@ -96,8 +95,7 @@ class Evaluation:
         return found
 
 
-# How many inputs judge the choice of layers at most; each runs once or more for every layer.
-_MOST_JUDGES = 16
+_MOST_JUDGES = 16  # how many inputs judge the choice of layers at most; each runs once or more for every layer
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,8 @@ from edgedeploy.quantisation.samples import FEW, Samples, find_samples
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 
-# How many images are taken at most.
-MOST_SAMPLES = 300
-
-# The loss that `--auto` allows.
-MAX_LOSS = 0.01
+MOST_SAMPLES = 300  # how many images are taken at most
+MAX_LOSS = 0.01  # the loss that `--auto` allows
 
 
 _NETWORKS = FolderCache("quantised")

@@ -26,8 +26,7 @@ from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import Source
 
-# The first opset whose QuantizeLinear takes a scale for each channel.
-_OPSET = 13
+_OPSET = 13  # the first opset whose QuantizeLinear takes a scale for each channel
 
 _QUANTISED = {
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
@@ -37,8 +36,7 @@ _QUANTISED = {
 # The tolerance for outputs of the prepared network, as a fraction of their largest value: folding rounds weights again.
 _TOLERANCE = 1e-3
 
-# Boxes below a demo's threshold count if precision is averaged over all recalls.
-_LOW_THRESHOLD = 0.01
+_LOW_THRESHOLD = 0.01  # boxes below a demo's threshold count if precision is averaged over all recalls
 
 _DTYPES = {
     "tensor(float)": "float32",

@@ -62,8 +62,7 @@ OPERATORS = (
 # Those that stay quantised after the last layer: the meaning of values stays the same.
 _AT_THE_END = WEIGHTED | _LIMITING | _MOVING | {"AveragePool", "GlobalAveragePool", "Resize"}
 
-# The percentage of values that `percentile` leaves inside the range; onnxruntime's default.
-_PERCENTILE = 99.999
+_PERCENTILE = 99.999  # the percentage of values that `percentile` leaves inside the range; onnxruntime's default
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,7 @@ def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
     return [layer for layer in layers if layer.name in meant]
 
 
-# onnxruntime's `TensorsData`: the smallest and the largest value of each activation.
-Ranges = Any
+Ranges = Any  # onnxruntime's `TensorsData`: the smallest and the largest value of each activation
 
 
 def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress: Progress = SILENT) -> Ranges:

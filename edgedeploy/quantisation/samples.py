@@ -21,8 +21,7 @@ from edgedeploy.vision.source import open_source
 
 Item = TypeVar("Item")
 
-# Fewer than this determine the ranges of activations badly.
-FEW = 10
+FEW = 10  # fewer than this determine the ranges of activations badly
 
 _ARRAYS = (".npz", ".npy")
 

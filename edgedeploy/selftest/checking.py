@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
     from edgedeploy.model.network import Network
 
-# `here`: only if this machine runs the package itself.
-Checks = Literal["all", "here", "none"]
-
-# The largest networks that a program in Python computes within seconds.
-MOST_GFLOP_OF_SECOND_OPINION = 0.05
+Checks = Literal["all", "here", "none"]  # `here`: only if this machine runs the package itself
+MOST_GFLOP_OF_SECOND_OPINION = 0.05  # the largest networks that a program in Python computes within seconds
 
 # The most arithmetic that is emulated for one check. Two processors emulate 0.2 to 0.4 GFLOP a second.
 MOST_EMULATED_GFLOP = 20.0

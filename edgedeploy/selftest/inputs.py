@@ -179,8 +179,7 @@ _LARGE_FOR_PRODUCTS = 4.0
 _PICTURES = 2
 _LEVELS = 115.0, 60.0
 _COLOUR = 0.4
-# So many neighbours have one value in inputs of convolutions.
-_RUN = 8
+_RUN = 8  # so many neighbours have one value in inputs of convolutions
 
 
 def random_inputs(network: Network) -> Iterator[Inputs]:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from edgedeploy.model.network import Network
     from edgedeploy.target.board import Board
 
-# The share of an output's values that have to be finite, or not NaN, to be worth comparing.
-_TELLING = 0.25
+_TELLING = 0.25  # the share of an output's values that have to be finite, or not NaN, to be worth comparing
 
 
 def recorded(network: Network) -> dict[str, Recorded]:

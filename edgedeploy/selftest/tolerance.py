@@ -22,20 +22,16 @@ if TYPE_CHECKING:
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
 # are nearly zero. About half of a type's digits survive a network: both grow as the root of the machine epsilon.
 TOLERANCE = (1e-4, 1e-6)
-# Networks that are computed in integers throughout: dequantising their outputs rounds to float32.
-EXACT = (1e-6, 1e-6)
+EXACT = (1e-6, 1e-6)  # networks that are computed in integers throughout: dequantising their outputs rounds to float32
 # Steps by which outputs of other quantised networks may differ, since values close to a half round either way; the
 # reference's own kernels show the further effect of such steps upstream.
 _STEPS = 2.0
-# The largest tolerance of those, as a fraction of the largest value.
-_MOST_QUANTISED = 0.3
+_MOST_QUANTISED = 0.3  # the largest tolerance of those, as a fraction of the largest value
 
 # The tolerance, in differences between two sets of the reference's own kernels. Sound code reached two of them.
 _SPREADS = 3.0
-# The largest tolerance, in usual ones: a network that rounding changes by more cannot be checked so.
-MOST = 10.0
-# If rounding alone changes outputs of edge inputs by more, in usual tolerances, smaller inputs are tried.
-_STEADY = 0.1
+MOST = 10.0  # the largest tolerance, in usual ones: a network that rounding changes by more cannot be checked so
+_STEADY = 0.1  # if rounding alone changes outputs of edge inputs by more, in usual tolerances, smaller inputs are tried
 # The tolerance of a network in half precision, in errors of trials: nearly all are below three standard deviations.
 _EXPECTED = 3.0
 # The part of the tolerance that estimated rounding errors may take: the estimate is right within a factor of two.

@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 
 _LAYERS = "relax.nn.conv2d", "relax.matmul"
 
-# Float32 holds all whole numbers below.
-_EXACT = 2**24
-
-# The fewest output channels that share the sum of a pixel's data.
-_SHARING = 16
+_EXACT = 2**24  # float32 holds all whole numbers below
+_SHARING = 16  # the fewest output channels that share the sum of a pixel's data
 
 
 def _stored(network: ir.Rewriter, expression: Any) -> tuple[np.ndarray, np.ndarray] | None:

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 # The steps of float32 around the quotient of scales that are tried as slopes: the network rounds its own twice.
 _NEIGHBOURS = 2
 
-# Operators all of whose operands are divided.
-_OF_ALL = {"add", "subtract", "maximum", "minimum", "nn.relu"}
+_OF_ALL = {"add", "subtract", "maximum", "minimum", "nn.relu"}  # operators all of whose operands are divided
 
 
 def _sum_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:

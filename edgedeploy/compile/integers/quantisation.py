@@ -22,11 +22,8 @@ from edgedeploy.compile.ir.expressions import Emitter, Rewriter, constant, const
 from edgedeploy.compile.ir.optraits import along_axis
 from edgedeploy.compile.ir.types import limits_of
 
-# The types that quantised feature maps are stored in.
-BYTES = ("uint8", "int8")
-
-# The largest magnitude of such integers less their zero point.
-SPAN = 255
+BYTES = ("uint8", "int8")  # the types that quantised feature maps are stored in
+SPAN = 255  # the largest magnitude of such integers less their zero point
 
 # The next float32 after 1: products and quotients of float32 keep half a unit of the last place of it at least.
 AWAY_FROM_ZERO = np.nextafter(np.float32(1), np.float32(2))

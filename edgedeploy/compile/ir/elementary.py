@@ -20,11 +20,8 @@ from tvm.tirx import FloatImm, Let, Select, Shuffle, Var, call_llvm_pure_intrin,
 
 from edgedeploy.target.triples import architecture_of
 
-# A scalar or vector expression of TIR.
-Expression = Any
-
-# TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99.
-_LEVEL = 100
+Expression = Any  # a scalar or vector expression of TIR
+_LEVEL = 100  # TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99
 
 _LOG2_E = 1.44269504088896341
 # ln 2 in two parts: small multiples of the first are exact in float32. Cephes, expf.c.
@@ -236,11 +233,8 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
 _IN_HALF: dict[str, Callable[..., Expression]] = {"sigmoid": half_sigmoid, "erf": half_erf}
 
 
-# Functions that TVM has no rule for in other floats, once there is one of ours.
-_OF_LLVM = {"exp", "log", "pow"}
-
-# Operators that TVM's vectoriser splits into scalar calls unless they are marked.
-_ONE_BY_ONE = ("nearbyint", "erf")
+_OF_LLVM = {"exp", "log", "pow"}  # functions that TVM has no rule for in other floats, once there is one of ours
+_ONE_BY_ONE = ("nearbyint", "erf")  # operators that TVM's vectoriser splits into scalar calls unless they are marked
 
 
 def _odd_rational(

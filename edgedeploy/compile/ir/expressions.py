@@ -13,8 +13,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.types import LayerTypes, is_floating
 
-# The axes of a transpose between layouts.
-NHWC_OF_NCHW, NCHW_OF_NHWC = [0, 2, 3, 1], [0, 3, 1, 2]
+NHWC_OF_NCHW, NCHW_OF_NHWC = [0, 2, 3, 1], [0, 3, 1, 2]  # the axes of a transpose between layouts
 
 # TVM's `OpPatternKind`: `kInjective` is fused with what follows, but not into what comes before; `kOpaque` never.
 INJECTIVE, OPAQUE = 2, 8

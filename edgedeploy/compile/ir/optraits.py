@@ -23,11 +23,8 @@ from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
 from edgedeploy.model.tensors import quotient_of_integers
 
-# The attributes of functions that templates rewrite.
-_WRITTEN = {PREPARATION_ATTRIBUTE, RECURRENCE_ATTRIBUTE}
-
-# Evaluates a call on arrays in the place of its tensors.
-Evaluator = Callable[..., np.ndarray]
+_WRITTEN = {PREPARATION_ATTRIBUTE, RECURRENCE_ATTRIBUTE}  # the attributes of functions that templates rewrite
+Evaluator = Callable[..., np.ndarray]  # evaluates a call on arrays in the place of its tensors
 
 
 class Kind(Enum):

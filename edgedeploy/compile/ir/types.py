@@ -82,5 +82,4 @@ class LayerTypes:
         return value.astype(self.accumulator) * weight.astype(self.accumulator)
 
 
-# Templates are measured for it.
-FLOAT32 = LayerTypes.uniform("float32")
+FLOAT32 = LayerTypes.uniform("float32")  # templates are measured for it

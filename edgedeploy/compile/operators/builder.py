@@ -12,8 +12,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.base.documents import Record
 
-# The begin and the length of a vector in a tile.
-Vector = tuple[int, int]
+Vector = tuple[int, int]  # the begin and the length of a vector in a tile
 
 
 class Parameter(NamedTuple):

@@ -204,11 +204,8 @@ def _in_vector_rows(data: te.Tensor, window: Window, whole: tuple[int, int], lan
     return lambda n, y, x, c: padded(n, c, *rows.place(y, x))
 
 
-# Steps of the sum ahead: about as many cycles as the latency of the third cache.
-STEPS = 16
-
-# Arguments of `llvm.prefetch`: to be read, into all caches, data.
-_READ_KEEP_DATA = 0, 3, 1
+STEPS = 16  # steps of the sum ahead: about as many cycles as the latency of the third cache
+_READ_KEEP_DATA = 0, 3, 1  # arguments of `llvm.prefetch`: to be read, into all caches, data
 
 
 def prefetched(weights: te.Tensor, indices: Sequence[Expr], step: int, once: Expr, vector: int) -> Expr:

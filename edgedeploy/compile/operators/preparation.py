@@ -19,11 +19,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from edgedeploy.compile.operators.builder import Parameter, function, in_vectors
 from edgedeploy.vision.camera import Axis, Preparation
 
-# The attribute of a function that prepares frames, as JSON.
-PREPARATION_ATTRIBUTE = "edgedeploy.preparation"
-
-# Rows of the input that a task computes: neighbouring ones share rows of the frame.
-ROWS = 8
+PREPARATION_ATTRIBUTE = "edgedeploy.preparation"  # the attribute of a function that prepares frames, as JSON
+ROWS = 8  # rows of the input that a task computes: neighbouring ones share rows of the frame
 
 # BT.601 in limited range, as in OpenCV's cvtColor, with a fraction of 20 bits: the factors of U and V for B, G and R,
 # and the factor of Y. The factors of B, G and R in grey, with 15 bits.

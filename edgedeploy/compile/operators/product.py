@@ -13,8 +13,7 @@ from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.operators.direct import CROP, prefetched
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
-# The blocks that templates look for: the one that accumulates, and the one that packs.
-MATMUL, PACK = "matmul", "pack"
+MATMUL, PACK = "matmul", "pack"  # the blocks that templates look for: the one that accumulates, and the one that packs
 
 
 def product(

@@ -10,8 +10,7 @@ from tvm import tirx
 from edgedeploy.base.documents import Record
 from edgedeploy.compile.operators.builder import Parameter
 
-# The attribute of a function that holds a recurrent layer, as JSON.
-RECURRENCE_ATTRIBUTE = "edgedeploy.recurrence"
+RECURRENCE_ATTRIBUTE = "edgedeploy.recurrence"  # the attribute of a function that holds a recurrent layer, as JSON
 
 Cell = Literal["lstm", "gru", "rnn"]
 

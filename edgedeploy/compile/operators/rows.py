@@ -21,14 +21,9 @@ from edgedeploy.compile.operators.builder import Parameter, function, lanes_of, 
 
 Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
 
-# The attribute of a function that describes its operator, as JSON.
-ROWS_ATTRIBUTE = "edgedeploy.rows"
-
-# Vectors of partial sums: as many as hide the latency of an addition.
-_SUMS = 4
-
-# Writes code for the place of a vector among the partial sums, and its columns.
-_Body = Callable[[Any, Any], None]
+ROWS_ATTRIBUTE = "edgedeploy.rows"  # the attribute of a function that describes its operator, as JSON
+_SUMS = 4  # vectors of partial sums: as many as hide the latency of an addition
+_Body = Callable[[Any, Any], None]  # writes code for the place of a vector among the partial sums, and its columns
 
 
 class Rows(Record):

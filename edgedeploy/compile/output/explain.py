@@ -21,8 +21,7 @@ from edgedeploy.compile.pipeline import Lowered
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.package.members import FunctionWork
 
-# Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
-FEW_STORES = 4_000
+FEW_STORES = 4_000  # values that one thread stores one by one within about a microsecond: fewer are not worth a line
 
 _CONCURRENT = ForKind.PARALLEL, ForKind.THREAD_BINDING
 

@@ -24,11 +24,8 @@ from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.package.manifest import TRANSFORM
 
-# Marks functions that transform a constant.
-TRANSFORM_ATTRIBUTE = "edgedeploy.transform"
-
-# Weights that grow by fewer bytes are packed when the library is built.
-LEAST_GROWTH = 1 << 16
+TRANSFORM_ATTRIBUTE = "edgedeploy.transform"  # marks functions that transform a constant
+LEAST_GROWTH = 1 << 16  # weights that grow by fewer bytes are packed when the library is built
 
 # Returns the function that packs weights when a network is loaded, or None if they are packed when it is built.
 TransformOf = Callable[[Packing, np.ndarray], tvm.tirx.PrimFunc | None]

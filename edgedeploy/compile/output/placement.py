@@ -17,15 +17,13 @@ from edgedeploy.target.board import Board
 NO_SCHEDULE = "there is no schedule for it on the device"
 LITTLE_WORK = "it is done before a kernel would begin, and its result leaves the device anyway"
 
-# The reader of the network's outputs.
-_CALLER = ""
+_CALLER = ""  # the reader of the network's outputs
 
 # The scope of the CPU's memory for TVM's memory planner: it lets tensors of one scope share storage, even on several
 # devices. At run time there is one scope, "global".
 _HOST = "host"
 
-# TVM's own function, in its runtime and in agents.
-_COPY = "runtime.TVMTensorCopyFromTo"
+_COPY = "runtime.TVMTensorCopyFromTo"  # TVM's own function, in its runtime and in agents
 
 
 def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], little_work: int) -> dict[str, str]:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from edgedeploy.compile.passes.dead_channels import RemovedChannels
     from edgedeploy.compile.passes.fusion import FusedFunction
 
-# Users type these names, and they are part of file names.
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # users type these names, and they are part of file names
 
 # What a module consists of: operators of Relax, by the layout of their feature maps (weights are OIHW, or HWIO);
 # functions of TensorIR, before and after fusion; and the same with reshapes as views.

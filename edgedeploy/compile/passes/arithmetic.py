@@ -24,8 +24,7 @@ from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value
 from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.ir.types import bytes_of, is_floating
 
-# Computes one element of the result from one element of each operand.
-_Compute = Callable[..., Any]
+_Compute = Callable[..., Any]  # computes one element of the result from one element of each operand
 
 # Writes a call of an operator as a call of a function.
 Legalisation = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
@@ -183,8 +182,7 @@ LEGALISATIONS: dict[str, Legalisation] = {
 }
 
 
-# The functions of `guards.c`.
-_CHECK_DIVISORS, _CHECK_INDICES = "edgedeploy_check_divisors", "edgedeploy_check_indices"
+_CHECK_DIVISORS, _CHECK_INDICES = "edgedeploy_check_divisors", "edgedeploy_check_indices"  # the functions of `guards.c`
 
 _INDEX_TYPE = "int64"
 

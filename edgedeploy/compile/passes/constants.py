@@ -17,11 +17,8 @@ from edgedeploy.compile.ir.expressions import Rewriter, bindings_of, constant, c
 from edgedeploy.compile.ir.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
 from edgedeploy.errors import ModelError
 
-# Layers whose weights may stay integers.
-_OF_WEIGHTS = ("nn.conv1d", "nn.conv2d", "matmul")
-
-# What constants may take in bytes, beyond four times the weights.
-_MOST_GROWTH = 1 << 30
+_OF_WEIGHTS = ("nn.conv1d", "nn.conv2d", "matmul")  # layers whose weights may stay integers
+_MOST_GROWTH = 1 << 30  # what constants may take in bytes, beyond four times the weights
 
 
 class Room:

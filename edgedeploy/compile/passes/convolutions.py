@@ -19,8 +19,7 @@ from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import operator_name, per_channel
 from edgedeploy.compile.ir.types import is_floating
 
-# Larger windows of means are few, and mostly whole feature maps.
-_MOST_ELEMENTS = 64
+_MOST_ELEMENTS = 64  # larger windows of means are few, and mostly whole feature maps
 
 
 class _TransposedRewriter(ir.Rewriter):

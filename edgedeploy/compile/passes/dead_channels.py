@@ -30,8 +30,7 @@ from edgedeploy.compile.ir.optraits import (
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.convolutions import fold_scales
 
-# One value per channel: the value that the whole channel has for all inputs, or NaN if it has none.
-Values = np.ndarray
+Values = np.ndarray  # one value per channel: the value that the whole channel has for all inputs, or NaN if it has none
 
 
 @dataclass(frozen=True)

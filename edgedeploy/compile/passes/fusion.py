@@ -17,8 +17,7 @@ from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import PackedForm
 
-# The attribute of a function that holds a layer, as JSON.
-LAYER_ATTRIBUTE = "edgedeploy.layer"
+LAYER_ATTRIBUTE = "edgedeploy.layer"  # the attribute of a function that holds a layer, as JSON
 
 # Layers of more input channels read NHWC: in NCHW they would go from one line of the cache to another for each of them.
 _FEW_CHANNELS = 16

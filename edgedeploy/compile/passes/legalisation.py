@@ -24,11 +24,8 @@ from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
 from edgedeploy.compile.passes.arithmetic import LEGALISATIONS as ARITHMETIC
 from edgedeploy.compile.passes.arithmetic import Legalisation, as_in_tvm
 
-# Shorter rows are computed side by side instead.
-_FEWEST_COLUMNS = 8
-
-# The pixels around a place that bilinear interpolation reads.
-_CORNERS = 4
+_FEWEST_COLUMNS = 8  # shorter rows are computed side by side instead
+_CORNERS = 4  # the pixels around a place that bilinear interpolation reads
 
 
 def _worst(dtype: str, *, largest: bool) -> Any:

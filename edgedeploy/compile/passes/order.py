@@ -37,8 +37,7 @@ from edgedeploy.target.board import Board
 
 LISTING = "edgedeploy build --list-passes"
 
-# The attribute of reshapes that are copies, not views.
-COPIED = "edgedeploy.copied"
+COPIED = "edgedeploy.copied"  # the attribute of reshapes that are copies, not views
 
 _FLOAT, _QUANTISED = Form("NCHW", ("float32",)), Form("NCHW", ("int8", "uint8", "int16", "uint16"))
 _NHWC, _FUNCTIONS, _FUSED = Form("NHWC"), Form("functions"), Form("fused functions")

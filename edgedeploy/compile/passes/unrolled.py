@@ -23,8 +23,7 @@ from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
 
-# Fewer steps are not shorter as loops.
-_LEAST_STEPS = 3
+_LEAST_STEPS = 3  # fewer steps are not shorter as loops
 
 _ACTIVATIONS = (tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tanh")),)
 

@@ -14,8 +14,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
 from edgedeploy.target.board import Board
 
-# The attribute of a scheduled function that names its template.
-TEMPLATE_ATTRIBUTE = "edgedeploy.template"
+TEMPLATE_ATTRIBUTE = "edgedeploy.template"  # the attribute of a scheduled function that names its template
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
         return function
 
 
-# Vectors shorter than this are not worth a tile, nor loops of their own.
-SHORTEST_VECTOR = 4
+SHORTEST_VECTOR = 4  # vectors shorter than this are not worth a tile, nor loops of their own
 
 
 def is_convolution(kernel: Kernel) -> bool:

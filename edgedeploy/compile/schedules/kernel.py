@@ -298,8 +298,7 @@ class Kernel:
         return reduced
 
 
-# Schedules one block, by name.
-BlockSchedule = Callable[[Kernel, str, Board], None]
+BlockSchedule = Callable[[Kernel, str, Board], None]  # schedules one block, by name
 
 
 def pack(kernel: Kernel, convolution: Any, tile: int) -> None:

@@ -200,8 +200,7 @@ def _excite(layers: Layers, value: Value) -> Value:
 
 
 _CONVNEXT_EPSILON = 1e-6
-# Of the factors of a block's branch after training; they begin at 1e-6.
-_LAYER_SCALE = 0.1
+_LAYER_SCALE = 0.1  # of the factors of a block's branch after training; they begin at 1e-6
 
 
 def convnext_tiny() -> Converted:

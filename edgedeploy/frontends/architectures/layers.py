@@ -22,12 +22,9 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 _PATCHES = 12
 _NOISE = 0.3
 
-# One side, or height and width.
-Size = int | tuple[int, int]
-# On all sides; None is the network's own.
-Padding = int | None
-# A function of a graph and a value.
-Activation = Callable[[Any, Value], Value]
+Size = int | tuple[int, int]  # one side, or height and width
+Padding = int | None  # on all sides; None is the network's own
+Activation = Callable[[Any, Value], Value]  # a function of a graph and a value
 
 RELU: Activation = operator("Relu")
 

@@ -28,8 +28,7 @@ Role = Literal["bias", "scale", "mean", "variance", "kernel", "matrix"]
 
 _HINTS = ("check the file's size and checksum", "check that the cfg file belongs to it: same filters, same classes")
 
-# Detection heads: outputs of the network, which no other layer can read.
-_HEADS = ("yolo", "region")
+_HEADS = ("yolo", "region")  # detection heads: outputs of the network, which no other layer can read
 
 
 class Shape(NamedTuple):

@@ -8,8 +8,7 @@ from edgedeploy.frontends.darknet.layers import ACTIVATIONS, activation_of
 from edgedeploy.frontends.graph import Value
 from edgedeploy.model.heads import Head
 
-# Of an anchor's sides, in any unit: far beyond any network.
-_SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6
+_SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6  # of an anchor's sides, in any unit: far beyond any network
 
 
 def route(section: Section, graph: DarknetGraph) -> Value:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from edgedeploy.frontends.graph import UNARY, Graph, Value, operator
 from edgedeploy.frontends.ncnn.graph import NcnnGraph, translates
 
-# A function of a graph, a blob, and some numbers.
-Function = Callable[..., Value]
+Function = Callable[..., Value]  # a function of a graph, a blob, and some numbers
 
 # Layers of one input, whose parameters from 0 on are numbers with these defaults.
 _FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {

@@ -16,8 +16,7 @@ from edgedeploy.frontends.graph import Graph, Shape, Value, is_too_large, times
 from edgedeploy.frontends.ncnn.text import NcnnLayer
 from edgedeploy.frontends.ncnn.weights import Weights
 
-# In a parameter: a dimension that is left out, or everything that is left.
-UNSET = -233
+UNSET = -233  # in a parameter: a dimension that is left out, or everything that is left
 
 _LARGEST = 2**31 - 1  # of dimensions and places; far beyond any memory
 

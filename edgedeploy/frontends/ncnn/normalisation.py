@@ -125,8 +125,7 @@ def _softmax(graph: NcnnGraph, blob: Value, axis: int = 0, recent: bool = False)
     return graph.node("Softmax", blob, axis=graph.axis(axis, blob.rank) if blob.rank > 1 else 0)
 
 
-# By ncnn's number.
-_KINDS = ("Sum", "L1", "SumSquare", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")
+_KINDS = ("Sum", "L1", "SumSquare", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")  # by ncnn's number
 
 
 @translates("Reduction", (1, 2, 3, 0, 4, 5))

@@ -119,8 +119,7 @@ def _tile(graph: NcnnGraph, blob: Value, axis: int = 0, count: int = 1, repeats:
     return graph.node("Tile", padded, graph.integers([1, *[1] * (rank - len(repeats)), *repeats]))
 
 
-# A size in Reshape's expression: a number, or the size of one of its input.
-_SIZE = re.compile(r"0([whdc])|-?\d{1,10}")
+_SIZE = re.compile(r"0([whdc])|-?\d{1,10}")  # a size in Reshape's expression: a number, or the size of one of its input
 
 
 def _stated_sizes(graph: NcnnGraph, sizes: Sequence[int]) -> list[int]:
@@ -197,8 +196,7 @@ def _pixel_shuffle(graph: NcnnGraph, blob: Value, factor: int = 1, mode: int = 0
     return graph.node("DepthToSpace", blob, blocksize=factor, mode=("CRD", "DCR")[mode])
 
 
-# By ncnn's number.
-_RESIZES = {1: "nearest", 2: "linear", 3: "cubic"}
+_RESIZES = {1: "nearest", 2: "linear", 3: "cubic"}  # by ncnn's number
 
 
 @translates("Interp", range(7))

@@ -22,8 +22,7 @@ _BFLOAT16 = 0x01348B83
 _INT8 = 0x000D4B38
 _ALIGNMENT = 4
 
-# Of random weights; the largest networks that boards run have half of it.
-_MOST = 2**28
+_MOST = 2**28  # of random weights; the largest networks that boards run have half of it
 
 
 class StoredWeights:

@@ -25,8 +25,7 @@ from edgedeploy.model.network import Network
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _VERSION, _GRAPH = 1, 7
-# Fields of GraphProto, all of them bytes of a length.
-_GRAPH_FIELDS = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16}
+_GRAPH_FIELDS = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16}  # fields of GraphProto, all of them bytes of a length
 
 
 class Onnx(ConvertedFormat):

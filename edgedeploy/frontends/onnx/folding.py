@@ -16,11 +16,8 @@ from edgedeploy.frontends.onnx.nodes import ONNX_DOMAINS, Part, check_count, rea
 from edgedeploy.frontends.onnx.quantised import between_pairs
 from edgedeploy.frontends.onnx.values import DTYPES, KnownValues
 
-# What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
-_MOST_BYTES = 1 << 26
-
-# Each round writes out branches, loops and functions whose values the next one knows.
-_MOST_ROUNDS = 256
+_MOST_BYTES = 1 << 26  # what folding may add to a model, in bytes: shapes and small tables, not expanded weights
+_MOST_ROUNDS = 256  # each round writes out branches, loops and functions whose values the next one knows
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -44,8 +44,7 @@ _WRITERS: dict[str, dict[str, Writer]] = {
     DOMAIN: {**CONTRIB, **QUANTISED_CONTRIB},
 }
 
-# More would make a network's code grow without bounds.
-_MOST_TURNS = 512
+_MOST_TURNS = 512  # more would make a network's code grow without bounds
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:

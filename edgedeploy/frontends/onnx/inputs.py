@@ -15,8 +15,7 @@ from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import MOST_ELEMENTS, Converted, Shapes, Values, check_given_shapes
 from edgedeploy.frontends.onnx.nodes import attributes_of, every_node, reads
 
-# The input of each operator that states the shape of its result.
-_SHAPES = {"Reshape": 1, "Resize": 3}
+_SHAPES = {"Reshape": 1, "Resize": 3}  # the input of each operator that states the shape of its result
 
 # The inputs of operators that decide the shape of the result, or which branch is taken.
 _DECIDING = {

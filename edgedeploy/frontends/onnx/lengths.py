@@ -31,8 +31,7 @@ _UNEQUAL = "its inputs differ in length"
 
 # How many places of an axis count, for each value of the input of lengths; the last one is the whole axis.
 Length = tuple[int, ...]
-# The axes of a value that end early.
-Axes = Mapping[int, Length]
+Axes = Mapping[int, Length]  # the axes of a value that end early
 
 
 def with_lengths(path: Path, model: onnx.ModelProto, lengths: Mapping[str, int]) -> onnx.ModelProto:

@@ -187,8 +187,7 @@ def _gflop(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> float:
 # Operators of two tensors whose results the reference rounds by one of several kernels, or in float.
 _OF_TWO = frozenset({"Add", "Sub", "Mul", "Sum"})
 
-# Operators that the reference's kernels for integers include.
-_BOUNDS = frozenset({"Relu", "Clip"})
+_BOUNDS = frozenset({"Relu", "Clip"})  # operators that the reference's kernels for integers include
 
 
 def with_nudged_weights(model: onnx.ModelProto) -> onnx.ModelProto:

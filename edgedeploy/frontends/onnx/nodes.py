@@ -13,14 +13,9 @@ from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
 
-# Type and shape by value.
-Shapes = dict[str, tuple[int, list[int]]]
-
-# The names of ONNX's own operator set.
-ONNX_DOMAINS = ("", "ai.onnx")
-
-# Of a network in nodes; large language models have a tenth of it.
-MOST_NODES = 100_000
+Shapes = dict[str, tuple[int, list[int]]]  # type and shape by value
+ONNX_DOMAINS = ("", "ai.onnx")  # the names of ONNX's own operator set
+MOST_NODES = 100_000  # of a network in nodes; large language models have a tenth of it
 
 # Takes a node and its number in the graph; returns the nodes and weights that replace it, or None to keep it.
 Part = tuple[list[onnx.NodeProto], list[onnx.TensorProto]]

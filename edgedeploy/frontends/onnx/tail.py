@@ -27,8 +27,7 @@ _MOVED = {
     "Transpose", "Unsqueeze", "Where", "Xor",
 }  # fmt: skip
 
-# Operators that mean something else before this opset.
-_SINCE = {"Softmax": 13}
+_SINCE = {"Softmax": 13}  # operators that mean something else before this opset
 
 
 def cut(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Block] | None:

@@ -18,11 +18,8 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 # Of a tensor, and of a tensor that can be a shape or the indices of some.
 _MOST_VALUES, _MOST_DIMENSIONS = 2**31 - 1, 2**16
 
-# Types of numbers.
-DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
-
-# Constants of more bytes than this do not decide shapes.
-_LARGE = 1 << 10
+DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}  # types of numbers
+_LARGE = 1 << 10  # constants of more bytes than this do not decide shapes
 
 # The former marks integers as weights; the others give other values each time.
 _KEPT = {"DequantizeLinear"}

@@ -40,8 +40,7 @@ _COPIES = (
 # The dtypes that the integers of quantised tensors are stored in.
 _STORED = {TensorType.INT4: "int8", TensorType.INT8: "int8", TensorType.INT16: "int16", TensorType.UINT8: "uint8"}
 
-# Operators that read integers as such, though their tensor has a scale.
-_OF_INTEGERS = ("BITCAST", "CAST")
+_OF_INTEGERS = ("BITCAST", "CAST")  # operators that read integers as such, though their tensor has a scale
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from edgedeploy.frontends.importing import importing, read_bytes, require_packag
 from edgedeploy.model.network import Network
 
 _ZIP = b"PK\x03\x04"
-# Protocols 2 to 5; PyTorch's files before 1.6 begin so.
-_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # protocols 2 to 5; PyTorch's files before 1.6 begin so
 
 _MODEL = "models/model.json"
 _CONFIGURATIONS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
@@ -35,10 +34,8 @@ _COPIED = {_MODEL, *_CONFIGURATIONS, "archive_format", "archive_version", "byteo
 _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
 # A number that is read from a tensor; sizes, which have other letters, cannot be known.
 _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
-# ATen has two operators that write or map any file of this machine.
-_OF_FILES = r"aten\.(save|from_file)\b"
-# The namespace of operators on quantised values.
-_QUANTISED = "quantized_decomposed"
+_OF_FILES = r"aten\.(save|from_file)\b"  # ATen has two operators that write or map any file of this machine
+_QUANTISED = "quantized_decomposed"  # the namespace of operators on quantised values
 # Regions of torch.no_grad() and of autocast, whose graphs PyTorch writes into the one around them.
 _REGIONS = r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
 _OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.\w+)?|{_REGIONS}|_operator\.getitem")

@@ -148,8 +148,7 @@ def _depth(block: Block) -> int:
     return 1 + max((_depth(branch) for node in block.nodes for branch in node.branches), default=0)
 
 
-# Bytes of all values at a time: a package with more is damaged.
-_MOST_BYTES = 1 << 32
+_MOST_BYTES = 1 << 32  # bytes of all values at a time: a package with more is damaged
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ PARTS = 4
 # to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
 _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 
-# Features that are not instructions.
-_TUNING = {"a55", "fuse-address"}
+_TUNING = {"a55", "fuse-address"}  # features that are not instructions
 
 # Functions are called by the network's own code with tensors of fixed shapes; TVM's checks before each of them would be
 # three quarters of the code and half of the time to write it.
@@ -39,8 +38,7 @@ _CONFIGURATION = {
     "s_tir.LoopPartition": {"partition_const_loop": True},
 }
 
-# The name under which TVM finds the pipeline.
-_PIPELINE = "edgedeploy"
+_PIPELINE = "edgedeploy"  # the name under which TVM finds the pipeline
 
 
 def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -> Generated:

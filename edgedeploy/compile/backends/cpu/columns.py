@@ -27,11 +27,8 @@ from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 from edgedeploy.target.board import Board
 
-# The blocks that the template looks for.
-COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
-
-# Bytes of a word: rows of a column.
-ROWS = 4
+COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"  # the blocks that the template looks for
+ROWS = 4  # bytes of a word: rows of a column
 
 
 def _is_interleaved(step: Step) -> bool:
@@ -123,11 +120,8 @@ class ColumnForm:
         return padded_value(data, self.layer.window, self.step.data)
 
 
-# Vectors of channels that a tile may have.
-_VECTORS = (1, 2)
-
-# Registers of a tile for weights, besides those of words and sums.
-_OTHERS = 2
+_VECTORS = (1, 2)  # vectors of channels that a tile may have
+_OTHERS = 2  # registers of a tile for weights, besides those of words and sums
 
 
 class ColumnStrategy(DepthwiseStrategy):

@@ -20,8 +20,7 @@ from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, row_tiles, vector_length
 from edgedeploy.target.board import Board
 
-# Most vectors of channels of a depthwise convolution's tile.
-_MOST_VECTORS = 4
+_MOST_VECTORS = 4  # most vectors of channels of a depthwise convolution's tile
 
 # What depthwise convolutions of bytes cost on x86, in multiply-adds of floats that read memory, with vectors of up to
 # 256 bits and of 512, for which there is one port less: a vector of products, with bytes loaded, widened, multiplied

@@ -25,15 +25,13 @@ from edgedeploy.target.board import Board
 
 Layer = Convolution | DepthwiseConvolution
 
-# Cycles to convert a vector of sums to integers.
-_CONVERSION_CYCLES = 1
+_CONVERSION_CYCLES = 1  # cycles to convert a vector of sums to integers
 
 # The architectures that have instructions to round vectors of floats to integers, and for which estimates of forms of
 # floats and of integers were compared: with measurements on x86, with llvm-mca's predictions on ARM.
 _ROUNDING = ("x86_64", "aarch64")
 
-# The largest whole number below which float32 holds all others.
-_EXACT = 2**24
+_EXACT = 2**24  # the largest whole number below which float32 holds all others
 
 
 class FloatStrategy(Strategy[Layer]):

@@ -29,8 +29,7 @@ from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.target.board import Board
 
-# Vectors of output channels that a tile may have, in the order of preference.
-_VECTORS = (2, 1, 4, 3, 5, 7)
+_VECTORS = (2, 1, 4, 3, 5, 7)  # vectors of output channels that a tile may have, in the order of preference
 
 # Cycles more for each pixel, or each result, that is stored under a condition: if tiles reach beyond the feature map or
 # the output channels.
@@ -48,15 +47,12 @@ _LOOP_CYCLES = (10, 50)
 # Cycles to turn a vector of sums into bytes while the next tile's products are computed: no loop is in between.
 _HIDDEN_CYCLES = RESULT_CYCLES / 2
 
-# Registers of a tile whose sums have parts for products and weights, besides those of parts and data.
-_PRODUCTS = 7
+_PRODUCTS = 7  # registers of a tile whose sums have parts for products and weights, besides those of parts and data
 
 # Most vectors of channels of a tile of one pixel in order: LLVM loads weights early there, and spills more of them.
 _ALONE = 3
-# Of several pixels it spills as many, too.
-_ODD = 3
-# Most of one pixel in 32-bit code, where repeated input channels are in registers, too.
-_ALONE_IN_32_BITS = 4
+_ODD = 3  # of several pixels it spills as many, too
+_ALONE_IN_32_BITS = 4  # most of one pixel in 32-bit code, where repeated input channels are in registers, too
 
 # Cycles of a load, besides the arithmetic, on cores that execute in order: tiles of one pixel, which load a vector of
 # weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8

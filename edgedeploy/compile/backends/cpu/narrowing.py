@@ -26,14 +26,9 @@ from edgedeploy.compile.ir.types import limits_of
 from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.target.triples import Architecture
 
-# Zero points of bytes are far below; the network itself may have added other constants.
-_MOST_MOVED = 2**15
-
-# Bytes; LLVM puts fewer into vectors of wider types.
-_HALF_A_VECTOR = 8
-
-# The feature of x86 CPUs that have an instruction to truncate vectors.
-_TRUNCATING = "avx512f"
+_MOST_MOVED = 2**15  # zero points of bytes are far below; the network itself may have added other constants
+_HALF_A_VECTOR = 8  # bytes; LLVM puts fewer into vectors of wider types
+_TRUNCATING = "avx512f"  # the feature of x86 CPUs that have an instruction to truncate vectors
 
 # The attribute of functions whose sums are floats, but whole numbers that int32 holds.
 WHOLE_SUMS = "edgedeploy.whole_sums"

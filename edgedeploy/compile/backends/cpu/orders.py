@@ -16,8 +16,7 @@ from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors
 from edgedeploy.target.board import Board
 
-# The fewest steps of a sum that are worth storing it and continuing later.
-_FEWEST_STEPS = 64
+_FEWEST_STEPS = 64  # the fewest steps of a sum that are worth storing it and continuing later
 
 
 def choose_tile_and_order(shape: tiles.ConvolutionShape, board: Board) -> tuple[Tile, WeightOrder]:

@@ -26,11 +26,8 @@ from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.target.board import Board
 
-# Channels of a vector of products: 16 bits each.
-CHANNELS = 8
-
-# Kernels of up to so many elements are written out; of larger ones a row is.
-_WRITTEN_OUT = 9
+CHANNELS = 8  # channels of a vector of products: 16 bits each
+_WRITTEN_OUT = 9  # kernels of up to so many elements are written out; of larger ones a row is
 
 # LLVM's names of the instructions that multiply bytes. Of casts it would widen the weights before the loops, and have
 # too few registers for them on 32-bit ARM.
@@ -41,8 +38,7 @@ _PRODUCTS = {"smull": "llvm.aarch64.neon.smull", "vmull.s8": "llvm.arm.neon.vmul
 # of seven, where the last of two would be cropped, it is 3.2 with two and 3.8 with one; of 5x5 elements, 2.9 and 4.2.
 _PIXELS = 2
 
-# Tiles have one pixel if less than this part of the pixels of larger ones would be used.
-_USEFUL = 0.95
+_USEFUL = 0.95  # tiles have one pixel if less than this part of the pixels of larger ones would be used
 
 # The instructions that multiply bytes, or 16 bits, and their time in instructions that multiply one by one.
 _INSTRUCTIONS = {"smull": 0.5, "vmull.s8": 0.5, "smlal": 1.0, "vmlal.s16": 1.0}

@@ -15,8 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.backends.cpu.steps import WORD, Step, part_of_word, word_of
 
-# Channels of the vectors that become words together.
-INTERLEAVED = 8
+INTERLEAVED = 8  # channels of the vectors that become words together
 
 
 @cache

@@ -163,14 +163,9 @@ def word_steps(types: LayerTypes, board: Board) -> list[Step]:
 _FEW_SUMS, _WRITTEN_OUT = 4, 64
 _PARTS_WRITTEN_OUT = 16
 
-# Neighbouring products that are added in one lane.
-_PAIR = 2
-
-# The range of the sums of two bytes that differ by one at most.
-_SUMS_OF_BYTES = (-256, 254)
-
-# The types that are widened to a type.
-_NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}
+_PAIR = 2  # neighbouring products that are added in one lane
+_SUMS_OF_BYTES = (-256, 254)  # the range of the sums of two bytes that differ by one at most
+_NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}  # the types that are widened to a type
 
 
 @cache
@@ -228,8 +223,7 @@ def _neon_steps(of_bytes: str, of_shorts: str) -> Iterator[Step]:
         yield Step(of_shorts, "int16", "int16", 4, groups, groups, slots=groups)
 
 
-# The type of words that hold the values which one step reads.
-WORD = "uint32"
+WORD = "uint32"  # the type of words that hold the values which one step reads
 
 
 def part_of_word(word: Any, place: Any, dtype: str) -> Any:

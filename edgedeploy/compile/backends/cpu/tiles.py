@@ -15,23 +15,15 @@ from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.target.board import Board
 
-# What it costs to begin reading elsewhere, besides the bytes.
-STRETCH_CYCLES = 4
+STRETCH_CYCLES = 4  # what it costs to begin reading elsewhere, besides the bytes
 
 # Configurations that take so many times as long as the best by a model's estimate are not worth a trial.
 WORTH_TRYING = 1.6
 
-# Cycles to turn a vector of sums into bytes: bias, conversion, scale, rounding, limits, narrowing.
-RESULT_CYCLES = 4
-
-# Images up to this height are split over channels rather than over rows.
-SMALL_FEATURE_MAP = 16
-
-# Most rows of a tile: each is one more pointer in the innermost loop.
-MAX_ROWS = 4
-
-# The longest loops that LLVM was seen to unroll around a tile.
-UNROLLED_STEPS = 9
+RESULT_CYCLES = 4  # cycles to turn a vector of sums into bytes: bias, conversion, scale, rounding, limits, narrowing
+SMALL_FEATURE_MAP = 16  # images up to this height are split over channels rather than over rows
+MAX_ROWS = 4  # most rows of a tile: each is one more pointer in the innermost loop
+UNROLLED_STEPS = 9  # the longest loops that LLVM was seen to unroll around a tile
 
 # Steps of a longer sum that are written out one after the other, since the loop takes time too. Eight of 4 x 16 sums
 # take 128.5 cycles on Cortex-A72, four 64.5, one 16.5 (`benchmarks/arm_loops.py`).
@@ -40,8 +32,7 @@ WRITTEN_OUT = (8, 4, 2, 1)
 _FEW_STEPS = 4
 _LONG_SUM = 32
 
-# Vectors of columns that a product's tile may have.
-PRODUCT_VECTORS = (8, 7, 6, 5, 4, 3, 2, 1)
+PRODUCT_VECTORS = (8, 7, 6, 5, 4, 3, 2, 1)  # vectors of columns that a product's tile may have
 
 
 def tile_registers(board: Board) -> int:

@@ -5,25 +5,17 @@ from __future__ import annotations
 from edgedeploy.target.board import Board
 from edgedeploy.target.core_model import Costs
 
-# Bytes of a cache line, on all processors that edgedeploy has profiles of.
-LINE = 64
-
-# Bytes that arrive per cycle from beyond the L2 cache at most.
-MEMORY_BYTES = 4
-
-# Bytes of the pages that prefetchers do not look beyond.
-_PAGE = 4096
-
-# Lines that are missed before a prefetcher foresees those after them at the same distance.
-_UNFORESEEN = 2
+LINE = 64  # bytes of a cache line, on all processors that edgedeploy has profiles of
+MEMORY_BYTES = 4  # bytes that arrive per cycle from beyond the L2 cache at most
+_PAGE = 4096  # bytes of the pages that prefetchers do not look beyond
+_UNFORESEEN = 2  # lines that are missed before a prefetcher foresees those after them at the same distance
 
 # For cores without a model: the costs of Cortex-A72, whose board has the most similar caches.
 _NEAR = Costs(foreseen=4, random=12, store=2)
 _FAR = Costs(foreseen=14, random=120, store=30)
 
 
-# The part of the first cache that data to be read again may fill: other lines pass through it.
-_CACHED = 0.75
+_CACHED = 0.75  # the part of the first cache that data to be read again may fill: other lines pass through it
 
 
 def first_cache(board: Board) -> float:

@@ -32,8 +32,7 @@ from edgedeploy.target.board import Board
 # The blocks that templates look for: the one that accumulates, and the one that begins to transform weights.
 PRODUCT, WEIGHT_ROWS = "winograd", "transform_rows_of_weights"
 
-# Height and width of the kernels.
-KERNEL = 3
+KERNEL = 3  # height and width of the kernels
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,7 @@ _SUMMED = (0, 2, 1)
 _WORTH, _NEARLY_WORTH = 0.9, 2.0
 # Cycles of both transforms together for a value of a tile, per vector of channels and multiply-add unit.
 _TRANSFORM_CYCLES = 30
-# Bytes of weights that arrive per cycle from the L2 cache, for every band but the first.
-_CACHE_BYTES = 16
+_CACHE_BYTES = 16  # bytes of weights that arrive per cycle from the L2 cache, for every band but the first
 # Roundings of each product in the transforms of data, weights and results together; fitted to measurements.
 _TRANSFORM_ROUNDINGS = 8
 

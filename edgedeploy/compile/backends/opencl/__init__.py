@@ -21,8 +21,7 @@ from edgedeploy.compile.strategy import Strategy
 # those of C's library, such as `atan2f`, and `native_sin` and `native_cos`, whose errors the specification leaves open.
 _NAMES = "acos acosh asin asinh atan atan2 atanh cos sin tan"
 
-# TVM takes the rule of the highest level; its own are at 10 and, from Python, at 99.
-_LEVEL = 100
+_LEVEL = 100  # TVM takes the rule of the highest level; its own are at 10 and, from Python, at 99
 
 
 @functools.cache

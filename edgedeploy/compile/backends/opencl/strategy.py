@@ -21,16 +21,14 @@ from edgedeploy.compile.tiles import Tile, divisors, imbalance, row_tiles, vecto
 from edgedeploy.target.board import Board, Positive
 from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
 
-# Most vectors of channels of a tile that the model chooses.
-MOST_VECTORS = 2
+MOST_VECTORS = 2  # most vectors of channels of a tile that the model chooses
 
 # Vectors of channels, and most rows, of a convolution's tile of candidates. Their sums may exceed the
 # registers in the profile by a factor, since it may be wrong, and then they only become slower.
 VECTORS, MOST_ROWS = (1, 2), 2
 MOST_OF_SUMS = 2
 
-# Work-groups are these parts of the largest one.
-GROUPS = (1, 4, 16)
+GROUPS = (1, 4, 16)  # work-groups are these parts of the largest one
 
 # Candidates with a smaller part of useful pixels, or that take so many times as long as the best by the model's
 # estimate, are not worth a trial.

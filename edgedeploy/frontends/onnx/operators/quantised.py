@@ -14,8 +14,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx.operators.windows import pads_of
 from edgedeploy.frontends.translation import Builder, Translation, dtype_of, optional
 
-# Integers that Relax's quantise and dequantise know.
-_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")  # integers that Relax's quantise and dequantise know
 
 # Code takes smaller numbers for zero. As scales they saturate all but numbers below 1e-35, as this one does.
 _LEAST_SCALE = np.finfo(np.float32).tiny

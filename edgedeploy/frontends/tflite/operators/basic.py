@@ -14,8 +14,7 @@ from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.translation import Builder
 
-# Of sparse weights, written out: a few bytes of a file can stand for any number of them.
-_MOST_VALUES = 1 << 25
+_MOST_VALUES = 1 << 25  # of sparse weights, written out: a few bytes of a file can stand for any number of them
 
 
 def _dequantize(converter: Any, op: Any) -> Any:

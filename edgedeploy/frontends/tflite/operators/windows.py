@@ -81,8 +81,7 @@ def _resize(method: str, options: str, theirs: str, converter: Any, op: Any) -> 
     )
 
 
-# A reduction of windows other than pooling becomes one operator for each place in a window.
-_MOST_PLACES = 64
+_MOST_PLACES = 64  # a reduction of windows other than pooling becomes one operator for each place in a window
 
 _REDUCERS = {"MAXIMUM": "maximum", "MINIMUM": "minimum", "ADD": "add", "MULTIPLY": "multiply", "MUL": "multiply"}
 

@@ -13,8 +13,7 @@ import numpy as np
 # what is an input in newer opsets and an attribute in older ones. Returns an array, or a sequence of them.
 Operator = Callable[..., Any]
 
-# Elements of an array whose size values decide: beyond that a package is damaged.
-_MOST = 1 << 28
+_MOST = 1 << 28  # elements of an array whose size values decide: beyond that a package is damaged
 
 
 def computed(operator: Operator, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:

@@ -18,11 +18,8 @@ _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # How many boxes are compared with all later ones at a time: numpy takes longer for a call than for a hundred boxes.
 _BLOCK = 128
 
-# Of TFLite_Detection_PostProcess, by LiteRT's names.
-_Options = Mapping[str, Any]
-
-# The values of one detection's outputs.
-_Found = tuple[np.ndarray, np.ndarray, np.ndarray]
+_Options = Mapping[str, Any]  # of TFLite_Detection_PostProcess, by LiteRT's names
+_Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # the values of one detection's outputs
 
 
 def _non_max_suppression(

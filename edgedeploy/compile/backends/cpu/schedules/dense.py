@@ -28,11 +28,8 @@ from edgedeploy.target.board import Board
 # Pixels a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
 CACHE_PAGE = 4096
 WAYS = 8
-# Copies of such pixels are one vector more than a multiple of so many bytes apart.
-ALIGNED = CACHE_PAGE // 4
-
-# A test before each kernel element is not worth it if it skips less than this part of the steps.
-_FEWEST_SKIPPED = 0.1
+ALIGNED = CACHE_PAGE // 4  # copies of such pixels are one vector more than a multiple of so many bytes apart
+_FEWEST_SKIPPED = 0.1  # a test before each kernel element is not worth it if it skips less than this part of the steps
 
 
 def convolution(kernel: Kernel, board: Board) -> None:

@@ -25,8 +25,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, schedule_blocks
 from edgedeploy.compile.tiles import divisors, vector_length
 from edgedeploy.target.board import Board
 
-# Sums over several dimensions of more terms than this are summed up part by part.
-LONGEST_SUM = 100
+LONGEST_SUM = 100  # sums over several dimensions of more terms than this are summed up part by part
 
 
 def apply(kernel: Kernel, board: Board) -> None:

@@ -21,8 +21,7 @@ from edgedeploy.compile.tiles import divisors, is_worth_threads
 from edgedeploy.target.board import Board
 from edgedeploy.vision.camera import Preparation
 
-# The parameter that holds the weights of a recurrent layer's state.
-_WEIGHTS = 1
+_WEIGHTS = 1  # the parameter that holds the weights of a recurrent layer's state
 
 _Any = TypeVar("_Any", bound=Record)
 

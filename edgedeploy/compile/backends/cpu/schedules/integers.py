@@ -20,8 +20,7 @@ from edgedeploy.compile.operators.direct import CROP
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.target.board import Board
 
-# Results that are computed from sums together: a whole register of bytes.
-RESULTS = 16
+RESULTS = 16  # results that are computed from sums together: a whole register of bytes
 
 
 def apply(kernel: Kernel, board: Board) -> None:

@@ -18,8 +18,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, pack
 from edgedeploy.compile.tiles import divisors, vector_length
 from edgedeploy.target.board import Board
 
-# Arithmetic operations of the weights' transform for each value of the result.
-_OPERATIONS = 4
+_OPERATIONS = 4  # arithmetic operations of the weights' transform for each value of the result
 
 # Bytes of each value of a tile of transformed weights that are stored one after the other, if there are as many.
 _STORED = 8 * LINE
