@@ -31,8 +31,7 @@ _OTHERS: Group[Format] = Group(
 def formats() -> tuple[Format, ...]:
     """All formats; those of other packages are asked before the last one."""
     own = [importlib.import_module(f"edgedeploy.frontends.{name}").FORMAT for name in _MODULES]
-    others = _OTHERS.sound([each.name for each in own])
-    return (*own[:-1], *others, own[-1])
+    return (*own[:-1], *_OTHERS.sound([each.name for each in own]), own[-1])
 
 
 def suffixes() -> set[str]:

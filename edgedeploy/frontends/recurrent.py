@@ -31,8 +31,7 @@ def recurrent(
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden
     given = {"products": _products(build, layer, data, weights[0], biases), "peepholes": peepholes}
-    turned = build.permute(weights[1], [0, 2, 1])
-    given["weights"] = build.reshape(turned, [directions, hidden, gates, hidden])
+    given["weights"] = build.reshape(build.permute(weights[1], [0, 2, 1]), [directions, hidden, gates, hidden])
     given["lengths"] = lengths
     for name, state in zip(("hidden", "cell"), (*states, None, None), strict=False):
         shape = [directions, layer.batch, hidden]

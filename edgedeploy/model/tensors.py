@@ -34,8 +34,7 @@ class Steps(Record):
 
     def values(self, integers: np.ndarray) -> np.ndarray:
         """Dequantise integers to float32."""
-        centred = integers.astype(np.int32) - self.zero_point
-        return np.asarray(centred.astype(np.float32) * np.float32(self.scale))
+        return np.asarray((integers.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale))
 
 
 class TensorSpec(Record):

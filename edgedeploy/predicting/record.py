@@ -163,8 +163,7 @@ def owners_by_file(record: Record) -> Ownership:
 
 def _latest(values: np.ndarray) -> np.ndarray:
     """For each place the last value up to there that is not negative; a negative value without one."""
-    places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
-    return np.asarray(values[places])
+    return np.asarray(values[np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))])
 
 
 def exported_functions(library: Path) -> dict[int, str]:
@@ -212,8 +211,7 @@ def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window
     """The window whose measured part begins `into` instructions after the beginning of a run."""
     done = into // int(record.lengths[record.runs[run, 0]])
     lead = _up_to(record, _backwards(record.runs, run, done), LEAD)
-    measured = _up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)
-    return Window(tuple(reversed(lead)), tuple(measured))
+    return Window(tuple(reversed(lead)), tuple(_up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)))
 
 
 def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:

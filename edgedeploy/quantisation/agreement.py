@@ -192,8 +192,7 @@ def worst_layers(
             for name, (one, other) in shown.items():
                 noise[name].add(expected[one], found[other])
             advance()
-    ranked = [LayerNoise(layer, noise[layer.name].ratio_db) for layer in layers]
-    return sorted(ranked, key=lambda each: each.ratio_db)
+    return sorted([LayerNoise(layer, noise[layer.name].ratio_db) for layer in layers], key=lambda each: each.ratio_db)
 
 
 def by_harm(

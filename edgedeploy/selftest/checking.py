@@ -206,8 +206,7 @@ def _compiled_here(draft: Draft) -> float:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)
         changed = {"abi": read_abi(library, here), "threads": here.cores, "device": None, "transformed": []}
-        manifest = draft.manifest.model_copy(update=changed)
-        return _error(manifest, {LIBRARY_NAME: library.read_bytes()}, draft.all_cases)
+        return _error(draft.manifest.model_copy(update=changed), {LIBRARY_NAME: library.read_bytes()}, draft.all_cases)
 
 
 def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Mapping[str, Recorded]]) -> float:

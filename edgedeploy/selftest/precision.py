@@ -227,8 +227,7 @@ class _Search:
         peaks = np.array([outputs[self._peaks] for outputs in self._exact])
         found = {each for each in self._every if not np.isfinite(peaks[:, each]).all()}
         found |= self._leaving(sorted(self._every - found))
-        why = "its values come near the largest number of half precision"
-        return dict.fromkeys(found, why)
+        return dict.fromkeys(found, "its values come near the largest number of half precision")
 
     def _leaving(self, layers: Sequence[int]) -> set[int]:
         """Those of some layers that leave the range if no others are in half precision."""

@@ -115,8 +115,7 @@ def lifted(module: tvm.IRModule) -> Lifted:
         return Lifted(module, [])
     for variable, entry in entries.items():
         added = [relax.Var(f"transformed_{place}", kind) for place, (*_, kind) in enumerate(transforms.results)]
-        walk = relax.expr_functor.mutator(_Lifter)(module, transforms, added)
-        rest = walk.visit_expr(entry)
+        rest = relax.expr_functor.mutator(_Lifter)(module, transforms, added).visit_expr(entry)
         whole = relax.Function([*rest.params, *added], rest.body, rest.ret_ty, rest.is_pure, rest.attrs)
         module = tvm.IRModule({**module.functions, variable: whole}, attrs=module.attrs)
     return Lifted(transforms.added_to(module), list(transforms.weights.values()))

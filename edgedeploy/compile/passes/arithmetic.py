@@ -230,8 +230,7 @@ class _Guard(Rewriter):
 
     def _checked(self, check: str, name: str, tensor: relax.Expr, sizes: list[int]) -> relax.Expr:
         shape, dtype = shape_of(tensor), str(tensor.ty.dtype)
-        function = _checking(check, shape, dtype, _NAMES[name], sizes)
-        variable = self.builder_.add_func(function, f"check_{name}")
+        variable = self.builder_.add_func(_checking(check, shape, dtype, _NAMES[name], sizes), f"check_{name}")
         return self.emit(relax.call_tir(variable, relax.Tuple([tensor]), relax.TensorType(shape, dtype)))
 
 

@@ -197,13 +197,11 @@ class _Remover(ir.Rewriter):
                 call, self.visit_expr(call.args[0]), ir.constant(weights[mask]), groups=int(mask.sum())
             )
         if ir.is_call(call, "relax.concat"):
-            parts = [self.visit_expr(part) for part in call.args[0].fields]
-            return relax.op.concat(parts, int(call.attrs.axis))
+            return relax.op.concat([self.visit_expr(part) for part in call.args[0].fields], int(call.attrs.axis))
         if is_kind(call, Kind.RESHAPE):
             sizes = ir.shape_of(call)
             return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(mask.sum()), *sizes[2:]])
-        arguments = [self._smaller(call, argument, mask) for argument in call.args]
-        return relax.Call(call.op, arguments, call.attrs)
+        return relax.Call(call.op, [self._smaller(call, argument, mask) for argument in call.args], call.attrs)
 
     def _smaller(self, call: relax.Call, argument: relax.Expr, mask: np.ndarray) -> relax.Expr:
         """An operand of an elementwise operator or a pool; constants lose the same channels."""

@@ -86,8 +86,7 @@ class _Writer:
                     self.values[binding.var] = self._new(self._value(binding.value))
                 output = self.builder.emit_output(self.outputs(self._moved(self.function.body.body)))
             self.builder.emit_func_output(output, self.parameters())
-        main = self.builder.get()["main"]
-        functions = {**self.module.functions, self.module.get_global_var("main"): main}
+        functions = {**self.module.functions, self.module.get_global_var("main"): self.builder.get()["main"]}
         module = tvm.IRModule(functions, attrs=self.module.attrs)
         return relax.transform.CanonicalizeBindings()(relax.transform.DeadCodeElimination()(module))
 
@@ -242,8 +241,7 @@ class _HalfWriter(_Writer):
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         if ir.is_call(call, "relax.call_tir", "relax.astype"):
-            found = [self.as_type(each, SINGLE) for each in arguments]
-            return relax.Call(call.op, found, call.attrs, call.ty_args)
+            return relax.Call(call.op, [self.as_type(each, SINGLE) for each in arguments], call.attrs, call.ty_args)
         if is_layer(call):
             value, reason = self.layer(self.layers, call, arguments)
             self.layers += 1

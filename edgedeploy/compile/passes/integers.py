@@ -102,8 +102,7 @@ class _Border(Rewriter):
 
     def _is_rounded_in_float(self, integers: relax.Var) -> bool:
         """Whether only `dequantize` reads integers, but not for several loops alone: in bytes these read a fourth."""
-        readers = self._readers.get(integers, [])
-        floats = [each.var for each in readers if is_call(each.value, "relax.dequantize")]
+        floats = [each.var for each in self._readers.get(integers, []) if is_call(each.value, "relax.dequantize")]
         if self.uses[integers] != len(floats):
             return False
         first = [reader for each in floats for reader in self._readers.get(each, [])]

@@ -43,8 +43,7 @@ class _SignalLifter(Rewriter):
         if not self._any_image(tensors_of(call)) or len(shape_of(call.args[0])) != 3:
             return None
         if is_kind(call, Kind.REDUCTION) and [int(axis) % 3 for axis in call.attrs.axis or ()] == [2]:
-            reduce = getattr(relax.op, name)
-            return reduce(self._image(call.args[0]), [2, 3], bool(call.attrs.keepdims))
+            return getattr(relax.op, name)(self._image(call.args[0]), [2, 3], bool(call.attrs.keepdims))
         if is_kind(call, Kind.ELEMENTWISE) and len(shape_of(call)) == 3 and getattr(call.attrs, "axis", 1) == 1:
             return relax.Call(call.op, [self._operand(each) for each in call.args], call.attrs)
         return None
@@ -154,8 +153,7 @@ class _GroupLifter(Rewriter):
         """The mean of each group, for each of its channels."""
         batch, channels, *pixels = shape_of(image)
         mean = image if pixels == [1, 1] else self.emit.mean(image, [2, 3], keepdims=True)
-        parts = self.emit.reshape(mean, [batch, groups, channels // groups])
-        whole = self.emit.mean(parts, [2], keepdims=True)
+        whole = self.emit.mean(self.emit.reshape(mean, [batch, groups, channels // groups]), [2], keepdims=True)
         spread = self.emit.broadcast_to(whole, [batch, groups, channels // groups])
         return self.emit.reshape(spread, [batch, channels, 1, 1])
 

@@ -71,8 +71,7 @@ class _Roller(Rewriter):
         if original in self._states:
             number, index = self._states[original]
             states, shape = self._roll(number)[0], shape_of(original)
-            part = self.emit.strided_slice(states, [0], [index], [index + 1])
-            return relax.op.reshape(part, shape)
+            return relax.op.reshape(self.emit.strided_slice(states, [0], [index], [index + 1]), shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
             found = [self._states.get(self.before.get(each)) for each in fields]

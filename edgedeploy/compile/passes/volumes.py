@@ -158,13 +158,11 @@ class _Lifter(ir.Rewriter):
     def _reduction(self, name: str, call: relax.Call, axes: list[int]) -> relax.Expr:
         reduce, volume = getattr(relax.op, name), call.args[0]
         if axes == [2, 3, 4] and ir.shape_of(volume)[0] == 1:
-            memory = self._memory(_SHEETS, volume)
-            return relax.op.reshape(self.emit(reduce(memory, [1, 2], True)), ir.shape_of(call))
+            return relax.op.reshape(self.emit(reduce(self._memory(_SHEETS, volume), [1, 2], True)), ir.shape_of(call))
         for kind, reduced, of_memory in ((_FRAMES, [3, 4], [1, 2]), (_SHEETS, [2], [1])):
             if reduced[0] in axes:
                 shape = [1 if axis in reduced else size for axis, size in enumerate(ir.shape_of(volume))]
-                result = reduce(self._memory(kind, volume), of_memory, True)
-                volume = self.emit(self._of_memory(kind, result, shape))
+                volume = self.emit(self._of_memory(kind, reduce(self._memory(kind, volume), of_memory, True), shape))
         same = ir.shape_of(volume) == ir.shape_of(call)
         return self.bound_value(volume) if same else relax.op.reshape(volume, ir.shape_of(call))
 
@@ -227,8 +225,7 @@ class _Lifter(ir.Rewriter):
 
     def _image(self, memory: relax.Expr, *sizes: int) -> relax.Expr:
         """An image of so many batches, rows and columns with neighbouring channels, in NCHW."""
-        shaped = self.emit.reshape(memory, [*sizes, ir.shape_of(memory)[-1]])
-        return self.emit.permute_dims(shaped, ir.NCHW_OF_NHWC)
+        return self.emit.permute_dims(self.emit.reshape(memory, [*sizes, ir.shape_of(memory)[-1]]), ir.NCHW_OF_NHWC)
 
     def _of_memory(self, kind: _Images, memory: relax.Expr, shape: list[int]) -> relax.Expr:
         """The volume of a shape that images with neighbouring channels are."""

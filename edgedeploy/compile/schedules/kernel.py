@@ -170,8 +170,7 @@ class Kernel:
     def result_loops(self, anchor: str, output: Any) -> list[Any]:
         """The loops over the results of the anchor; rows of several dimensions are one loop if the anchor has one."""
         sums = self.block(anchor)
-        first = len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2
-        self.ravel_rows(sums, output, first)
+        self.ravel_rows(sums, output, len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2)
         return list(self.schedule.get_loops(output))
 
     def ravel_rows(self, sums: Any, output: Any, first: int = 0) -> None:
@@ -315,8 +314,7 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> None:
     kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
 
     def pack(weights: np.ndarray) -> np.ndarray:
-        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
-        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
+        return np.ascontiguousarray(np.moveaxis(weights.reshape(*weights.shape[:-1], -1, tile), -2, 0))
 
     def form(weights: te.Tensor) -> te.Tensor:
         *others, channels = (int(extent) for extent in weights.shape)

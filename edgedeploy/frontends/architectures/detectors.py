@@ -253,8 +253,7 @@ class _Yolox(Layers):
 
     def _pyramid_pooling(self, value: Value) -> Value:
         half = self.unit(value, value.shape[1] // 2)
-        pools = [self.max_pool(half, kernel) for kernel in (5, 9, 13)]
-        return self.unit(self.concat(half, *pools), value.shape[1])
+        return self.unit(self.concat(half, *[self.max_pool(half, kernel) for kernel in (5, 9, 13)]), value.shape[1])
 
     def _csp(self, value: Value, channels: int, blocks: int = 1, *, shortcut: bool = False) -> Value:
         """Half of the channels through bottlenecks, half past them."""
@@ -271,8 +270,7 @@ class _Yolox(Layers):
         across = self.unit(both, fine.shape[1])
         first = self._csp(self.concat(self.upsample(across), fine), fine.shape[1])
         second = self._csp(self.concat(self._conv(first, fine.shape[1], 3, 2), across), middle.shape[1])
-        third = self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])
-        return [first, second, third]
+        return [first, second, self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])]
 
     def _head(self, value: Value) -> Value:
         """Box, objectness and classes of each cell, from two branches of equal width."""

@@ -97,8 +97,7 @@ def _fitted(graph: DarknetGraph, value: Value, wanted: Shape) -> Value:
         value = graph.pad(value, [0] * 5, [0, 0, sample - 1, 0, sample - 1])
         part = Shape(part.channels, part.height * sample, part.width * sample)
         value = graph.reshape(value, part)
-    missing = [total - there for total, there in zip(wanted, part, strict=True)]
-    return graph.pad(value, [0] * 3, missing)
+    return graph.pad(value, [0] * 3, [total - there for total, there in zip(wanted, part, strict=True)])
 
 
 def _cut(graph: DarknetGraph, value: Value, *ranges: range) -> Value:

@@ -18,8 +18,7 @@ def _batch_norm(graph: NcnnGraph, blob: Value, channels: int = 0, epsilon: float
     slope, mean, variance, bias = (graph.plain(channels) for _ in range(4))
     if variance.min() < 0:
         raise graph.layer.error("a variance is below zero", "check that the .bin file belongs to the .param file")
-    operands = map(graph.floats, (slope, bias, mean, variance))
-    return graph.node("BatchNormalization", blob, *operands, epsilon=epsilon)
+    return graph.node("BatchNormalization", blob, *map(graph.floats, (slope, bias, mean, variance)), epsilon=epsilon)
 
 
 @translates("Scale", (0, 1))
@@ -80,8 +79,7 @@ def _rms_norm(graph: NcnnGraph, blob: Value, count: int = 0, epsilon: float = 0.
     """As LayerNorm, without a mean: each value by the root of the mean of squares."""
     shape = _normalised_shape(graph, blob, count)
     factor = graph.plain(*shape) if affine else np.ones(shape)
-    axes = range(blob.rank - len(shape), blob.rank)
-    squares = graph.reduce("ReduceMean", graph.node("Mul", blob, blob), axes)
+    squares = graph.reduce("ReduceMean", graph.node("Mul", blob, blob), range(blob.rank - len(shape), blob.rank))
     root = graph.node("Sqrt", graph.node("Add", squares, graph.floats(epsilon)))
     return graph.node("Mul", graph.node("Div", blob, root), graph.floats(factor))
 

@@ -170,8 +170,7 @@ def _squeeze(graph: NcnnGraph, blob: Value, stated: Sequence[int] = ()) -> Value
     else:
         graph.only_input(1, 2, 3)
         axes = {blob.rank - 1 - number for number in range(blob.rank) if graph.layer.integer(number)}
-    shape = [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1]
-    return graph.reshape(blob, shape or [1])
+    return graph.reshape(blob, [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1] or [1])
 
 
 @translates("ExpandDims", {3})
@@ -225,8 +224,7 @@ def _interp(graph: NcnnGraph) -> Value:
         return blob
     size = graph.integers([1, blob.shape[0], *wanted])
     if kind != 1:
-        transform = "align_corners" if corners else "half_pixel"
-        return graph.resize(blob, "", size, mode=_RESIZES[kind], transform=transform)
+        return graph.resize(blob, "", size, mode=_RESIZES[kind], transform="align_corners" if corners else "half_pixel")
     # Factors that do not give the size exactly decide which pixels are repeated.
     exact = [size * factor for size, factor in zip(blob.shape[1:], factors, strict=True)]
     if not stated and exact != list(wanted):

@@ -56,8 +56,7 @@ class StoredWeights:
                 hints=["check that it belongs to the .param file", "use the network in float, before ncnn2int8"],
             )
         else:  # any other tag: a table of 256 values, and for each weight its index there
-            table = self._cursor.array("<f4", 256, part)
-            values = table[self._cursor.array("u1", count, part)]
+            values = self._cursor.array("<f4", 256, part)[self._cursor.array("u1", count, part)]
         filling = -self._cursor.position % _ALIGNMENT
         self._cursor.array("u1", min(filling, self._cursor.left), part)
         if not np.isfinite(values).all():
@@ -97,8 +96,7 @@ class RandomWeights:
     def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """Normal, with the variance of He et al., "Delving Deep into Rectifiers" (2015)."""
         self._take(shape, what)
-        scale = np.float32(math.sqrt(2 / math.prod(shape[1:])))
-        return self._random.standard_normal(shape, np.float32) * scale
+        return self._random.standard_normal(shape, np.float32) * np.float32(math.sqrt(2 / math.prod(shape[1:])))
 
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
         """Uniform around one, as variances must be positive."""

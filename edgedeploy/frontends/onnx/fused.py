@@ -91,8 +91,7 @@ def _mask(build: NodeBuilder, rows: int, columns: int, past: int) -> tuple[str, 
         added = build.add("Add", added, causal) if added else causal
     if not mask:
         return added, ""
-    most = build.add("ReduceMax", added, build.weight([-1]), keepdims=1)
-    return added, build.add("Equal", most, lowest)
+    return added, build.add("Equal", build.add("ReduceMax", added, build.weight([-1]), keepdims=1), lowest)
 
 
 # Names of the parameters of activations that are fused into an operator.
@@ -172,8 +171,7 @@ def _skip_normalisation(operator: str, beta: int | None, build: NodeBuilder) -> 
     total = build.add("Add", total, bias) if bias else total
     shift = [build.optional(beta)] if beta is not None and build.optional(beta) else []
     epsilon = build.attributes.get("epsilon", 1e-12)
-    made = build.add(operator, total, build.inputs[2], *shift, axis=-1, epsilon=epsilon)
-    return [made, "", "", total]
+    return [build.add(operator, total, build.inputs[2], *shift, axis=-1, epsilon=epsilon), "", "", total]
 
 
 def _packed_product(build: NodeBuilder) -> Sequence[str] | None:

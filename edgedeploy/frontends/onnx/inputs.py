@@ -251,5 +251,4 @@ def hints_to_set(graph: onnx.GraphProto, name: str) -> list[str]:
         if value not in found:
             found.add(value)
             pending.extend(reads(makers[value]) if value in makers else ())
-    names = sorted(found & inputs)
-    return [f"if {each} always has the same value, fix it: --set {each}=VALUE" for each in names]
+    return [f"if {each} always has the same value, fix it: --set {each}=VALUE" for each in sorted(found & inputs)]

@@ -36,8 +36,7 @@ def cut(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Block] | None:
     None if no size in it depends on data.
     """
     nodes = list(model.graph.node)
-    constant = {weight.name for weight in model.graph.initializer}
-    behind, certain = _behind(nodes, constant)
+    behind, certain = _behind(nodes, {weight.name for weight in model.graph.initializer})
     if not behind:
         return None
     for place in sorted(behind):

@@ -305,8 +305,7 @@ def _squeeze(graph: TengineGraph) -> Value:
     axes = axes or {axis for axis, size in enumerate(shape) if size == 1}
     if any(shape[axis] != 1 for axis in axes):
         raise ModelError(f"it removes axes {sorted(axes)} of an input of shape {shape}")
-    sizes = [size for axis, size in enumerate(shape) if axis not in axes]
-    return graph.reshape(graph.value(), sizes or [1])
+    return graph.reshape(graph.value(), [size for axis, size in enumerate(shape) if axis not in axes] or [1])
 
 
 def _unsqueeze(graph: TengineGraph) -> Value:

@@ -294,8 +294,7 @@ class _Reader:
             for field in re.findall(r"V (\w+)", fields):
                 parameters[field] = self._numbers(parameters[field], "<i4", f"the {field} of {what}")
         inputs = self._indices(table["inputs"], tensors, f"the inputs of {what}")
-        outputs = self._indices(table["outputs"], tensors, f"the outputs of {what}")
-        return Node(name, kind, parameters, inputs, outputs)
+        return Node(name, kind, parameters, inputs, self._indices(table["outputs"], tensors, f"the outputs of {what}"))
 
     def _indices(self, offset: int, count: int, what: str) -> np.ndarray:
         """Numbers of `count` things."""
@@ -323,8 +322,7 @@ class _Reader:
         return self._strings[offset]
 
     def _table(self, offset: int, layout: np.dtype, what: str) -> dict[str, Any]:
-        row = self._array(offset, layout, 1, what)[0]
-        return dict(zip(layout.names or (), row.item(), strict=True))
+        return dict(zip(layout.names or (), self._array(offset, layout, 1, what)[0].item(), strict=True))
 
     def _array(self, offset: int, dtype: str | np.dtype, count: int, what: str) -> np.ndarray:
         self._left_to_read -= np.dtype(dtype).itemsize * count

@@ -29,8 +29,7 @@ _CHOOSES = {"ReLu": "slope", "Pooling": "kind"}
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
     """The network, whose values have the names of the file's tensors; `given` is as for `Format.read`."""
     path = structure.path
-    producers = _producers(structure)
-    order = _order(structure, producers)
+    order = _order(structure, _producers(structure))
     for number in order:
         node = structure.nodes[number]
         if node.operator not in CONVERTERS.keys() | {"InputOp", "Const"}:

@@ -83,8 +83,7 @@ class _Converter(QuantisedConverter):
 
     def get_op_code_str(self, op: Any) -> str:
         """The name of an operator; of a custom one its own."""
-        code = self.model.OperatorCodes(op.OpcodeIndex())
-        custom = (code.CustomCode() or b"").decode(errors="replace")
+        custom = (self.model.OperatorCodes(op.OpcodeIndex()).CustomCode() or b"").decode(errors="replace")
         if custom in TRANSLATIONS:
             return custom
         try:

@@ -160,8 +160,7 @@ def _matrix(options: bytes, landmarks: np.ndarray) -> list[np.ndarray]:
 
     turned = points[list(crop.subset)] @ rotation(turn).T
     low, high = turned.min(0), turned.max(0)
-    scales = np.array(crop.scales) * (high - low) / crop.output
-    linear = rotation(-turn) * scales
+    linear = rotation(-turn) * (np.array(crop.scales) * (high - low) / crop.output)
     matrix = np.eye(4)
     matrix[:2, :2] = linear
     matrix[:2, 3] = rotation(-turn) @ ((low + high) / 2) - linear @ (np.array(crop.output) / 2)

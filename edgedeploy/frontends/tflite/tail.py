@@ -85,8 +85,7 @@ def cut(content: bytes) -> Cut | None:
         if isinstance(raw, np.ndarray) and (quantisation or tensor.Type() == tflite.TensorType.FLOAT32):
             array = np.frombuffer(raw.tobytes(), quantisation.dtype if quantisation else "<f4")
             array = array.reshape(tensor.ShapeAsNumpy())
-            real = quantisation.real(array) if quantisation else array
-            constants[names[-1]] = Constant.of(real.astype(np.float32))
+            constants[names[-1]] = Constant.of((quantisation.real(array) if quantisation else array).astype(np.float32))
         else:
             heads.append(_dequantised(model, place, names[-1]) if quantisation else place)
     attributes = _options(what, operator.customOptions)

@@ -83,8 +83,7 @@ def _average_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
     widths = [0, 0] * (len(shape_of(data)) - rank)
     widths += [width for pair in zip(begins, ends, strict=True) for width in pair]
     padded = build.bind(relax.op.nn.pad(data, widths)) if any(widths) else data
-    averages = build.bind(inner(padded, kernel, strides, 0, False, True))
-    return build.multiply(averages, math.prod(kernel) / divisor)
+    return build.multiply(build.bind(inner(padded, kernel, strides, 0, False, True)), math.prod(kernel) / divisor)
 
 
 def _max_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
@@ -101,8 +100,7 @@ def _places(node: Any, build: Builder, data: Any, windows: tuple[list[int], list
         return None
     rank, counts = len(windows[0]), [int(size) for size in node.meta["val"][1].shape]
     batched = build.reshape(data, [1] * (2 + rank - len(counts)) + shape_of(data))
-    found = places_of_maxima(build, batched, *windows, counts[-rank:])
-    return build.reshape(found, counts)
+    return build.reshape(places_of_maxima(build, batched, *windows, counts[-rank:]), counts)
 
 
 def _adaptive_max_pool(rank: int, node: Any, importer: Any, build: Builder) -> Any:
@@ -272,8 +270,7 @@ def _recurrent(node: Any, importer: Any, build: Builder) -> Any:
         for found, state in zip(last, ended, strict=True):
             found.append(state)
     output = build.permute(data, [1, 0, 2]) if by_batch else data
-    joined = [each[0] if count == 1 else build.concat(each, axis=0) for each in last]
-    return output, *joined
+    return output, *[each[0] if count == 1 else build.concat(each, axis=0) for each in last]
 
 
 def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Sequence[Any]) -> Any:

@@ -68,8 +68,7 @@ class ColumnForm:
         height, width, _, channels = weights.shape
         whole = np.pad(weights[:, :, 0], ((0, self.parts * ROWS - height), (0, 0), (0, 0)))
         in_parts = in_bytes(whole, self.addends).reshape(self.addends, self.parts, ROWS, width, channels)
-        ordered = in_parts.transpose(3, 1, 0, 4, 2)
-        return np.ascontiguousarray(ordered.astype(self.step.weights))
+        return np.ascontiguousarray(in_parts.transpose(3, 1, 0, 4, 2).astype(self.step.weights))
 
     def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
         """The layer's sums, of its data and its packed weights."""

@@ -175,8 +175,7 @@ def _load(buffer: Any, place: Sequence[int], values: int) -> Any:
 
 
 def _store(buffer: Any, place: Sequence[int], value: Any) -> None:
-    lanes = int(value.ty.dtype.lanes)
-    T.buffer_store(buffer, value, [*place[:-1], T.ramp(place[-1], 1, lanes)])
+    T.buffer_store(buffer, value, [*place[:-1], T.ramp(place[-1], 1, int(value.ty.dtype.lanes))])
 
 
 def _call(dtype: str, name: str, *arguments: Any) -> Any:
@@ -236,8 +235,7 @@ def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
     multiply = {"smlal": "aarch64.neon.smull.v4i32", "vmlal.s16": "arm.neon.vmulls.v4i32"}[step.instruction]
     found, values = _load(sums, [0], 4), _load(data, [0], step.depth)
     for group in range(step.groups):
-        repeated = tirx.Shuffle([values], [group] * 4)
-        found = found + _call("int32x4", multiply, _load(weights, [group, 0], 4), repeated)
+        found = found + _call("int32x4", multiply, _load(weights, [group, 0], 4), tirx.Shuffle([values], [group] * 4))
     _store(sums, [0], found)
 
 

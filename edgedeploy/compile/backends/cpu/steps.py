@@ -188,8 +188,7 @@ def _all_steps(board: Board) -> list[Step]:
     if board.family == "x86_64":
         return list(_x86_steps(features, board.vector.bits))
     if board.family == "aarch64" and "dotprod" in features:
-        counts = (4, 2, 1)
-        return [Step("sdot", "int8", "int8", 4, 4 * each, each, slots=each, adds_bytes=True) for each in counts]
+        return [Step("sdot", "int8", "int8", 4, 4 * each, each, slots=each, adds_bytes=True) for each in (4, 2, 1)]
     if board.family not in _NEON or "neon" not in features:
         return []
     found = list(_neon_steps(*_NEON[board.family]))
@@ -208,8 +207,7 @@ def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
             yield Step("vpdpbusd", "uint8", "int8", width // 32, 4)
             yield Step("vpdpwssd", "int16", "int16", width // 32, 2)
         elif {512: "avx512bw", 256: "avx2", 128: "sse2"}[width] in features:
-            name = "vpmaddwd" if "avx" in features else "pmaddwd"
-            yield Step(name, "int16", "int16", width // 32, 2, slots=2)
+            yield Step("vpmaddwd" if "avx" in features else "pmaddwd", "int16", "int16", width // 32, 2, slots=2)
 
 
 # The instructions that multiply vectors of bytes, adding two products in 16 bits, and vectors of int16.

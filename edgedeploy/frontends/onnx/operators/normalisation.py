@@ -89,8 +89,7 @@ def _rms_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]) 
         return translate(build, inputs, attr)
     size = math.prod(shape)
     scale = build.reshape(build.broadcast_to(scale, shape), [size])
-    row = build(translate(build, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1}))
-    return build.reshape(row, shape)
+    return build.reshape(build(translate(build, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1})), shape)
 
 
 TRANSLATIONS: dict[str, Translation] = {

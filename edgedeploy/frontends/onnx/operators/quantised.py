@@ -118,8 +118,7 @@ def _matrix_product(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> 
     ranks = [len(shape_of(each)) for each in (data, weights)]
     zero = build.cast(zero, "int32")
     zero = _along(build, zero, data, -2) if min(ranks) > 1 else build.reshape(zero, [])
-    wide = build.cast(weights, "int32")
-    columns = build.reduce("sum", wide, [max(ranks[1] - 2, 0)], keepdims=min(ranks) > 1)
+    columns = build.reduce("sum", build.cast(weights, "int32"), [max(ranks[1] - 2, 0)], keepdims=min(ranks) > 1)
     return build.subtract(product, build.multiply(zero, columns))
 
 

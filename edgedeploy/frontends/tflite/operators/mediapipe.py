@@ -19,8 +19,7 @@ from edgedeploy.frontends.translation import Builder, dtype_of
 def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any, bias: Any) -> Any:
     windows = mediapipe.Windows.parsed(options)
     before, wanted = mediapipe.transposed_shape(shape_of(data)[1:3], shape_of(weights)[1:3], windows)
-    made = transposed(converter, data, weights, windows.strides, before, wanted)
-    return Builder(converter).add(made, bias)
+    return Builder(converter).add(transposed(converter, data, weights, windows.strides, before, wanted), bias)
 
 
 def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
@@ -54,8 +53,7 @@ def _max_unpooling(converter: Any, options: bytes, data: Any, places: Any) -> An
     # Rows of blocks, rows in a block, columns of blocks, columns in a block.
     spread, places = (build.reshape(value, [batch, rows, 1, columns, 1, channels]) for value in (data, places))
     numbers = constant(np.arange(height * width).reshape(1, 1, height, 1, width, 1), dtype_of(data))
-    here = build.equal(build.floor(places), numbers)
-    made = build.where(here, spread, constant(0, dtype_of(data)))
+    made = build.where(build.equal(build.floor(places), numbers), spread, constant(0, dtype_of(data)))
     return build.reshape(made, [batch, rows * height, columns * width, channels])
 
 

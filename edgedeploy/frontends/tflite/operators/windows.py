@@ -22,8 +22,7 @@ from edgedeploy.frontends.translation import Builder, dtype_of, is_float
 def _transpose_conv(converter: Any, op: Any) -> Any:
     """TRANSPOSE_CONV of NHWC images; an input states the shape of its output."""
     options = converter._get_builtin_options(op, tflite.TransposeConvOptions)
-    tensors = converter.get_input_tensors(op)
-    expressions = [converter.get_tensor_expr(tensor) for tensor in tensors]
+    expressions = [converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op)]
     wanted = constant_value(expressions[0])
     if wanted is None:
         raise ModelError("the shape of its output depends on the network's input")
@@ -33,8 +32,7 @@ def _transpose_conv(converter: Any, op: Any) -> Any:
     before, _ = halves(same_padding(sizes, kernels, strides)) if same else ([0, 0], [])
     made = transposed(converter, expressions[2], expressions[1], strides, before, sizes)
     made = Builder(converter).add(made, expressions[3]) if len(expressions) > 3 else made
-    activation = getattr(options, "FusedActivationFunction", lambda: 0)()
-    return converter.convert_fused_activation_function(made, activation)
+    return converter.convert_fused_activation_function(made, getattr(options, "FusedActivationFunction", lambda: 0)())
 
 
 def transposed(

@@ -18,8 +18,7 @@ _MOST = 1 << 28  # elements of an array whose size values decide: beyond that a 
 
 def computed(operator: Operator, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
     """The outputs of an operator; attributes that it has no parameter for are ignored."""
-    given = {name: value for name, value in attributes.items() if _takes(operator, name)}
-    outputs = operator(*inputs, **given)
+    outputs = operator(*inputs, **{name: value for name, value in attributes.items() if _takes(operator, name)})
     return [outputs] if isinstance(outputs, np.ndarray | np.generic) else outputs
 
 

@@ -138,8 +138,7 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
 
 def _is_sum(kernel: Kernel, block: Any) -> bool:
     """Whether a reduction adds up floats, so that it rounds each of its steps."""
-    body = kernel.schedule.get(block).body
-    value = getattr(body, "value", None)
+    value = getattr(kernel.schedule.get(block).body, "value", None)
     return isinstance(value, tirx.Add) and str(value.ty.dtype).startswith("float")
 
 

@@ -54,8 +54,7 @@ def apply(kernel: Kernel, board: Board) -> None:
     _unroll(kernel, loops[-3:-1], loops[-1])
     schedule.set_scope(restore, 0, "local")
 
-    steps = written_out(inputs, tile, kernel.types(product), board)
-    _multiply(kernel, plan, task, channel, lanes, steps)
+    _multiply(kernel, plan, task, channel, lanes, written_out(inputs, tile, kernel.types(product), board))
     _transform(kernel, task, shared, lanes, board)
 
 
@@ -123,8 +122,7 @@ def transform_weights(kernel: Kernel, board: Board) -> None:
     wanted = max(1, _STORED // (outputs * bytes_of(kernel.dtypes(values)[-1])))
     at_once, lanes = max(each for each in divisors(inputs) if each <= wanted), lanes_for(board, "float32")
 
-    store = schedule.cache_write(values, 0, "local")
-    *tile, i, j, channel, lane = schedule.get_loops(store)
+    *tile, i, j, channel, lane = schedule.get_loops(schedule.cache_write(values, 0, "local"))
     channel, channel_in = schedule.split(channel, [None, at_once])
     schedule.reorder(channel, *tile, i, j, channel_in, lane)
     task = kernel.parallelize([channel], _OPERATIONS * math.prod(extents), kernel.rate(values, board))
