@@ -203,8 +203,7 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function computes in blocks below a root; TVM writes a few, as scattering, without one."""
     if not isinstance(function.body, SBlockRealize) or function.body.block.name_hint != "root":
         return False
-    # Reshapes become views.
-    return bool(function.attrs.get(COPIED)) or not relax.analysis.has_reshape_pattern(function)
+    return bool(function.attrs.get(COPIED)) or not relax.analysis.has_reshape_pattern(function)  # reshapes become views
 
 
 @contextmanager

@@ -192,8 +192,7 @@ def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Se
     order = np.argsort(-np.asarray(scores), kind="stable")
     hits = np.cumsum(np.asarray(right, bool)[order])
     recall, precision = hits / total, hits / np.arange(1, len(hits) + 1)
-    # The best precision at this recall or a higher one.
-    precision = np.maximum.accumulate(precision[::-1])[::-1]
+    precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best precision at this recall or a higher one
     places = np.searchsorted(recall, _RECALLS, side="left")
     return float(np.mean([precision[place] if place < len(precision) else 0.0 for place in places]))
 

@@ -247,8 +247,7 @@ def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.
             [other] = readers[made]
             if other.op_type == "DequantizeLinear" and not outputs & {made, node.input[0], other.output[0]}:
                 pairs[node.input[0]] = node, other
-    # The layer in whose loop an operator is computed, by the name of the operator's result.
-    loops: dict[str, str] = {}
+    loops: dict[str, str] = {}  # the layer in whose loop an operator is computed, by the name of the operator's result
     gone: list[onnx.NodeProto] = []
     for node in graph.node:
         name = node.output[0] if node.output else ""

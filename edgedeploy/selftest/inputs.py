@@ -152,8 +152,7 @@ def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]
     elif name == "one_hot":
         yield 0, int(call.attrs.depth), {}
     elif name == "equal":
-        # OneHot, as a comparison with all places.
-        choices = constant_value(call.args[1])
+        choices = constant_value(call.args[1])  # OneHot, as a comparison with all places
         if choices is not None and choices.dtype.kind in "iu" and choices.size > 1:
             yield 0, max(int(choices.max()) + 1, 1), {}
     elif name in _SHIFTS:
@@ -263,8 +262,7 @@ def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
         return [0, 1, -large, large]
     if not extreme or uses.divides:
         return [1, 2] if uses.divides else [0, 1]
-    # One more than fits into half the bits; products of two of them are still exact.
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(dtype)  # one more than fits into half the bits; products of two of them are still exact
     high = limits.max if dtype.itemsize == 1 else (1 << 4 * dtype.itemsize) + 1
     return [0, 1, high] if dtype.kind == "u" else [0, 1, -1, high, limits.min if dtype.itemsize == 1 else -high]
 

@@ -31,8 +31,7 @@ class Activation(Record):
 
 
 def _sigmoid(x: Any) -> Any:
-    # One quotient of polynomials, as in tanh; exp would need another.
-    half = tirx.const(0.5, x.ty.dtype)
+    half = tirx.const(0.5, x.ty.dtype)  # one quotient of polynomials, as in tanh; exp would need another
     return tirx.tanh(x * half) * half + half
 
 

@@ -125,8 +125,7 @@ class _Transforms:
     """The different transforms that a module calls."""
 
     def __init__(self, module: tvm.IRModule) -> None:
-        # The arguments, by a hash of their content.
-        self.weights: dict[str, np.ndarray] = {}
+        self.weights: dict[str, np.ndarray] = {}  # the arguments, by a hash of their content
         # The function of each, the index of its argument, and the type of its result.
         self.results: list[tuple[tvm.ir.GlobalVar, int, relax.TensorType]] = []
         self._module = module

@@ -211,8 +211,7 @@ class _HalfWriter(_Writer):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self.layers = 0
-        # By value, why it is in half precision, and whether it is rounded yet.
-        self._reasons: dict[Any, Any] = {}
+        self._reasons: dict[Any, Any] = {}  # by value, why it is in half precision, and whether it is rounded yet
         self._stored: set[Any] = set()
         self._readers: dict[Any, list[Any]] = {}
         for each in ir.bindings_of(self.function):

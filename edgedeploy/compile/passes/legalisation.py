@@ -171,8 +171,7 @@ def _along_rows(builder: relax.BlockBuilder, call: relax.Call, *, kind: Kind) ->
     operator = _rows(kind, call)
     if operator is None:
         return as_in_tvm(builder, call)
-    # In a builder of its own, so that the function that stays has the operator's name.
-    aside = relax.BlockBuilder()
+    aside = relax.BlockBuilder()  # in a builder of its own, so that the function that stays has the operator's name
     legalised = as_in_tvm(aside, call)
     attributes = {ROWS_ATTRIBUTE: operator.model_dump_json(), "op_pattern": OPAQUE}
     added = builder.add_func(aside.get()[legalised.args[0]].with_attr(attributes), str(legalised.args[0].name_hint))

@@ -36,8 +36,7 @@ def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
             groups[-1].append(index)
         else:
             groups.append([index])
-    # Loops of one iteration join the loop before them.
-    starts = [0, *(group[0] for group in groups[1:]), len(loops)]
+    starts = [0, *(group[0] for group in groups[1:]), len(loops)]  # loops of one iteration join the loop before them
     members = [list(range(first, last)) for first, last in itertools.pairwise(starts)]
     for group in members:
         if len(group) > 1:

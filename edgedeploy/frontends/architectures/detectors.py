@@ -86,8 +86,7 @@ def _cell(layers: Layers, levels: list[Value], channels: int) -> list[Value]:
     """One repeat of the bidirectional pyramid: from coarse to fine and back."""
 
     def own(level: int) -> Value:
-        # Each use of a backbone's level has weights of its own.
-        return _resampled(layers, levels[level], channels)
+        return _resampled(layers, levels[level], channels)  # each use of a backbone's level has weights of its own
 
     down = {_LEVELS - 1: levels[-1]}
     for level in range(_LEVELS - 2, -1, -1):

@@ -114,8 +114,7 @@ def _deconvolution(graph: NcnnGraph, blob: Value) -> Value:
     more = _pair(layer, 19, 18)
     places = zip(blob.shape[1:], window.stride, window.extent, more, strict=True)
     whole = [(size - 1) * stride + extent + extra for size, stride, extent, extra in places]
-    # If the padding is left open, the output's size is stated instead.
-    wanted = _pair(layer, 21, 20)
+    wanted = _pair(layer, 21, 20)  # if the padding is left open, the output's size is stated instead
     begins, ends = window.padding(graph, [size - inner for size, inner in zip(whole, wanted, strict=True)])
     if min(more) < 0 or min(wanted) < 0:
         raise layer.error("sizes of the output should not be negative")
@@ -260,8 +259,7 @@ def _pooling(graph: NcnnGraph, blob: Value) -> Value:
         steps, rest = divmod(size + begin + end - extent, stride)
         if mode == _FULL and rest:
             steps += 1
-        # Padding ends with the last window.
-        end = max(steps * stride + extent - size - begin, 0)
+        end = max(steps * stride + extent - size - begin, 0)  # padding ends with the last window
         if max(begin, end) >= extent:
             raise layer.error("a window lies in the padding alone")
         used.append(end)

@@ -160,8 +160,7 @@ def _load(path: Path) -> onnx.ModelProto:
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
     _widen(model)
-    # Old exporters list weights among the inputs.
-    weights = {weight.name for weight in model.graph.initializer}
+    weights = {weight.name for weight in model.graph.initializer}  # old exporters list weights among the inputs
     inputs = [value for value in model.graph.input if value.name not in weights]
     for value in inputs:
         numbers = value.type.WhichOneof("value") == "tensor_type"

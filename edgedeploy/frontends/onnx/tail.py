@@ -131,8 +131,7 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
         if attribute.name == "to":
             attributes["to"] = helper.tensor_dtype_to_np_dtype(value).name
         elif attribute.type == onnx.AttributeProto.TENSOR:
-            # The value of ConstantOfShape: a further input here.
-            inputs.append(f"{node.output[0]}/{attribute.name}")
+            inputs.append(f"{node.output[0]}/{attribute.name}")  # the value of ConstantOfShape: a further input here
             constants[inputs[-1]] = _constant(value)
         elif attribute.type != onnx.AttributeProto.GRAPH:
             plain = value.decode() if isinstance(value, bytes) else value

@@ -244,8 +244,7 @@ def _slice(graph: TengineGraph) -> Value | list[Value]:
     if p["mxnet"] or p["onnx"]:
         axis = graph.axis(p["axis"])
         begin, end, step = p["begin"], min(p["end"], shape[axis]), max(1, p["step"]) if p["onnx"] else 1
-        # Tengine adds the size to an end that is not positive.
-        end += shape[axis] if end <= 0 else 0
+        end += shape[axis] if end <= 0 else 0  # Tengine adds the size to an end that is not positive
         starts, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
         starts[axis], sizes[axis], steps[axis] = begin, -((begin - end) // step), step
         return _cut(graph, starts, sizes, steps)

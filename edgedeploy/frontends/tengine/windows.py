@@ -184,8 +184,7 @@ def _resized(graph: TengineGraph, scale_h: float, scale_w: float, mode: str) -> 
     batch, channels, height, width = graph.feature_map()
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ModelError(f"its scales are {scale_h:g} and {scale_w:g}")
-    # Scales are float32: a third of 30 pixels is not quite 10.
-    exact = height * scale_h, width * scale_w
+    exact = height * scale_h, width * scale_w  # scales are float32: a third of 30 pixels is not quite 10
     rounded = [round(size) for size in exact]
     if max(exact) > _LARGEST or any(abs(size - whole) > 1e-3 for size, whole in zip(exact, rounded, strict=True)):
         raise ModelError(f"its scales {scale_h:g} and {scale_w:g} do not bring {height}x{width} to a whole size")

@@ -43,8 +43,7 @@ def import_model(model: Any) -> tvm.IRModule:
         with suppress(Exception):
             converters[0].bb._end_block()  # TVM would warn of it, below our own message
         raise
-    # TVM stores the weights a second time in an attribute.
-    module["main"] = module["main"].without_attr("params")
+    module["main"] = module["main"].without_attr("params")  # TVM stores the weights a second time in an attribute
     return module
 
 

@@ -104,8 +104,7 @@ def _tf_idf(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
         counted = build.cast(build.greater(counted, 0), "float32")
     if mode != "TF" and len(weights):
         counted = build.multiply(counted, weights)
-    # Where each n-gram of the pool counts in the result.
-    targets = np.array(attr["ngram_indexes"])
+    targets = np.array(attr["ngram_indexes"])  # where each n-gram of the pool counts in the result
     matrix = np.zeros((len(targets), int(targets.max()) + 1), np.float32)
     matrix[np.arange(len(targets)), targets] = 1
     result = build.matmul(counted, matrix)
