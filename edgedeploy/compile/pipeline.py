@@ -195,8 +195,7 @@ def _scheduled(
         scheduled = backend.configured(optimised.groups[name], chosen[name], packable)
         return replace(scheduled, tuned=chosen[name] is measured[name], exact=chosen[name] is not fastest[name])
 
-    found = {name: schedule(name) for name in measured}
-    return {name: entry for name, entry in found.items() if entry}
+    return {name: entry for name in measured if (entry := schedule(name))}
 
 
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:

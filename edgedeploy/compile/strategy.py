@@ -194,12 +194,9 @@ def within(
     """Configurations with which a network's rounding error stays within a limit, or comes as near to it as it can.
 
     All layers are assumed to matter equally to the outputs. If the limit is exceeded, the layer with the largest share
-    takes the fastest form that rounds less, and so on.
-
-    Args:
-        limit: how many times the error of a reference the network's may be.
-        strategies, chosen, calls: by the names of functions: of their layers, the fastest or measured configuration,
-            and the calls in one inference.
+    takes the fastest form that rounds less, and so on. The limit is how many times the error of a reference the
+    network's may be. By the names of functions, `chosen` has the fastest or measured configuration of their layers, and
+    `calls` the calls in one inference.
     """
     chosen = dict(chosen)
     allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer) for name, strategy in strategies.items())

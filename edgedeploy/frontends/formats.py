@@ -42,8 +42,7 @@ def suffixes() -> set[str]:
 def describing(path: Path) -> tuple[Format, Path]:
     """The format of a network, and the file that describes it.
 
-    Args:
-        path: that file, the file with its weights, or a folder with one network of ncnn, as pnnx's users have it.
+    The path is that of this file, of that with its weights, or of a folder with one network of ncnn, as pnnx makes it.
     """
     path = _network_in(path) or path
     found = None if is_folder(path) else _recognised(path)

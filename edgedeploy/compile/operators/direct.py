@@ -213,11 +213,9 @@ def prefetched(weights: te.Tensor, indices: Sequence[Expr], step: int, once: Exp
     A processor's own prefetching follows a tile's weights too late when they come from beyond the L2 cache, as all
     weights of a larger network do.
 
-    Args:
-        indices: of the weight; the last one is vectorised.
-        step: the index that counts the steps of the sum. Past the end of its dimension are the weights used next.
-        once: the condition of the prefetch, for one of consecutive uses of a weight.
-        vector: values in a vector; 0 for no prefetch.
+    The last of the indices is vectorised; `step` is the one that counts the steps of the sum, past the end of whose
+    dimension are the weights used next. Of consecutive uses of a weight `once` chooses one. A vector of 0 values means
+    no prefetch.
     """
     weight = weights[tuple(indices)].asobject()
     if not vector:

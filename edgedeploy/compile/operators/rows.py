@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import add
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
 ROWS_ATTRIBUTE = "edgedeploy.rows"  # the attribute of a function that describes its operator, as JSON
 _SUMS = 4  # vectors of partial sums: as many as hide the latency of an addition
 _Body = Callable[[Any, Any], None]  # writes code for the place of a vector among the partial sums, and its columns
+
+_number = partial(tirx.const, dtype="float32")
 
 
 class Rows(Record):
@@ -171,7 +174,3 @@ class _Row:
         for first, length in vectors(width, self.lanes):
             with lanes_of(length) as lane:
                 body(first + lane, begin + first + lane)
-
-
-def _number(value: float) -> Any:
-    return tirx.const(value, "float32")

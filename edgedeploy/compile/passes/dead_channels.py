@@ -211,9 +211,6 @@ class _Remover(ir.Rewriter):
         return ir.constant(np.compress(mask, value, channel_axis(call, value)))
 
 
-# How channels pass through operators.
-
-
 def _channel_count(variable: Any) -> int | None:
     """How many channels a float32 tensor has; None for anything else."""
     kind = variable.ty

@@ -168,11 +168,8 @@ class _Widener(_Writer):
 
     def _as_before(self, old: Any, new: Any) -> Any:
         if isinstance(old, relax.Tuple):
-            return relax.Tuple([*map(self._as_before, old.fields, self._fields(new))])
+            return relax.Tuple([*map(self._as_before, old.fields, self.bound.get(new, new).fields)])
         return self.as_type(new, precision_of(old) or SINGLE)
-
-    def _fields(self, value: Any) -> Sequence[Any]:
-        return list(self.bound.get(value, value).fields)
 
 
 def _states_half(call: relax.Call) -> bool:

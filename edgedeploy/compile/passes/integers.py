@@ -145,9 +145,6 @@ class _Border(Rewriter):
         return relax.Call(call.op, arguments, call.attrs)
 
 
-# Operators that only move values.
-
-
 def _shifted(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Var:
     """Bytes as another type, their zero point moved with them."""
     wide, shift = emit.astype(integers, "int16"), quantisation.shift_between(str(integers.ty.dtype), dtype)

@@ -27,6 +27,8 @@ from edgedeploy.compile.passes.arithmetic import Legalisation, as_in_tvm
 _FEWEST_COLUMNS = 8  # shorter rows are computed side by side instead
 _CORNERS = 4  # the pixels around a place that bilinear interpolation reads
 
+_number = partial(tirx.const, dtype="float32")
+
 
 def _worst(dtype: str, *, largest: bool) -> Any:
     """The number of a type that any other is larger than, or smaller than."""
@@ -242,10 +244,6 @@ def _grid_sample(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return te.compute(shape_of(call), value, name="sample")
 
     return builder.call_te(sample, data, *tables, primfunc_name_hint="grid_sample", primfunc_attrs=apart)
-
-
-def _number(value: float) -> Any:
-    return tirx.const(value, "float32")
 
 
 def _concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

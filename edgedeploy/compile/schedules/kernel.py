@@ -272,12 +272,8 @@ class Kernel:
         """Compute a reduction inside the loop over its reader's tiles, with the accumulators in registers.
 
         The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels, unrolled.
-        Around them go the reduction's loops, which are returned, outermost first.
-
-        Args:
-            reductions, pixels: how many of the block's last loops are reductions, and run over pixels before them.
-            lanes: values in a vector register.
-            steps: how many steps of the innermost reduction's loop are written out.
+        Around them go the reduction's loops, which are returned, outermost first. Of the block's last loops, the last
+        are `reductions`, and those before run over `pixels`; `steps` of the innermost reduction are written out.
         """
         schedule = self.schedule
         schedule.compute_at(block, loop, preserve_unit_loops=True)

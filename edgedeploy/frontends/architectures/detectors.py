@@ -213,11 +213,8 @@ _YOLOX_SPREAD = 1.6
 class _Yolox(Layers):
     """YOLOX (Ge et al., 2021, arXiv:2107.08430), as github.com/Megvii-BaseDetection/YOLOX defines it.
 
-    Input `images`, 1x3x416x416 in 0..255; output `output`, 1x3549x85. It has a third of the depth of YOLOX-L.
-
-    Args:
-        width: relative to YOLOX-L.
-        depthwise: whether large kernels are depthwise.
+    Input `images`, 1x3x416x416 in 0..255; output `output`, 1x3549x85. It has a third of the depth of YOLOX-L, and a
+    `width` relative to it. Large kernels may be depthwise.
     """
 
     def __init__(self, variant: str, width: float, *, depthwise: bool) -> None:

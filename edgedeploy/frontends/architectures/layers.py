@@ -32,11 +32,9 @@ RELU: Activation = operator("Relu")
 class Layers(Graph):
     """A network that grows layer by layer.
 
-    Args:
-        activation: of its layers, unless a layer has another one.
-        epsilon: what batch normalisation adds to the variance.
-        tensorflow: whether convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom
-            first; else by half of the kernel on all sides.
+    Layers have the activation unless they have another one, and batch normalisation adds `epsilon` to the variance.
+    With `tensorflow`, convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom first;
+    else by half of the kernel on all sides.
     """
 
     def __init__(self, name: str, activation: Activation = RELU, *, epsilon: float, tensorflow: bool = False) -> None:
@@ -117,11 +115,9 @@ class Layers(Graph):
     def predict(
         self, values: Sequence[Value], channels: int, *, bias: float | Sequence[float], spread: float
     ) -> list[Value]:
-        """The last convolution, of 1x1, whose weights all levels share.
+        """The last convolution, of 1x1, whose weights all levels share, with a bias of all channels, or of each.
 
-        Args:
-            bias: of all channels, or of each.
-            spread: the root mean square of its outputs for the sample, before the bias.
+        The `spread` is the root mean square of its outputs for the sample, before the bias.
         """
         drawn = self._random.standard_normal((channels, values[0].shape[1], 1, 1), np.float32)
         squares = [np.square(_run("Conv", [self._samples[value], drawn], 1)[0]) for value in values]

@@ -38,9 +38,7 @@ _SHORT = {
 def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: float | None = None) -> DarknetGraph:
     """The network that a cfg file describes, without the values of its weights.
 
-    Args:
-        shapes: the input's shape by its name, to replace the one that [net] states.
-        epsilon: what batch normalisation adds to the variance; None is 1e-5.
+    `shapes` may replace the input's that [net] states. Batch normalisation adds an epsilon of 1e-5 by default.
     """
     if not sections or sections[0].kind not in ("net", "network"):
         raise ModelError(f"{path} is not a cfg file of Darknet", why="its first section is not [net]")

@@ -29,10 +29,7 @@ def converted(
 
     Its outputs are the blobs that no layer reads, in the order in which they are written; of the copies of a blob
     (Split), unread ones are outputs only if all are.
-
-    Args:
-        shapes: of inputs, with a batch of one.
-        default: the shape of inputs for which neither `shapes` nor a layer has one.
+    The shapes of inputs have a batch of one; `default` is for those for which neither they nor a layer have one.
     """
     for layer in layers:
         if layer.kind != "Input":

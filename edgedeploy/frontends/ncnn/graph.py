@@ -101,9 +101,8 @@ _TRANSLATIONS: dict[str, tuple[Callable[[NcnnGraph], Value | Sequence[Value]], f
 def translates(kind: str, parameters: Iterable[int] = (), *ranks: int) -> Callable[[Translator], Translator]:
     """Mark a function as the translator of a kind of layers.
 
-    Args:
-        parameters: the numbers of the parameters that it takes, in their order, then of those that it asks for itself.
-        ranks: the numbers of dimensions that `blob` may have; any without them.
+    The numbers of parameters are those that it takes, in their order, then those that it asks for itself; `blob` may
+    have any rank without `ranks`.
     """
     numbers = tuple(parameters)
 

@@ -34,9 +34,7 @@ class StoredWeights:
     def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
-        Args:
-            what: the layer's name, for messages.
-            quantised: whether they may be of 8 bits, and are int8 then; their scales come later.
+        If they may be `quantised`, they are int8 then, and their scales come later. The layer's name is for messages.
         """
         part = f"layer {what!r}"
         tag = self._cursor.integer("<u4", part)

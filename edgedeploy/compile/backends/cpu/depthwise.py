@@ -102,9 +102,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def form(self, configuration: Configuration) -> PackedForm:
-        return self._in_tiles(configuration, self.layer.types.accumulator if self._widens else None)
-
-    def _in_tiles(self, configuration: Configuration, copied_as: str | None) -> PackedForm:
+        copied_as = self.layer.types.accumulator if self._widens else None
         return self.unpacked(self.layer.in_tiles(configuration.register_tile, copied_as=copied_as))
 
     def _product(self, configuration: Configuration) -> float:

@@ -25,10 +25,8 @@ def _dft(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
 def _transformed(build: Builder, data: Any, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Any:
     """The transform along an axis of complex or real values, whose parts are along the last axis.
 
-    Args:
-        length: of the axis, which is cut or filled up with zeros; its own if None.
-        inverse: the inverse transform; with `onesided`, from half of a spectrum to real values.
-        onesided: only the half of the spectrum that real values have.
+    The axis is cut or filled up with zeros to a `length`, if there is one. `onesided` stands for the half of a spectrum
+    that real values have; the inverse transform gives real values then.
     """
     shape, dtype = shape_of(data), dtype_of(data)
     rank, parts = len(shape), shape[-1]

@@ -40,9 +40,7 @@ def transposed(
 ) -> Any:
     """A transposed convolution of NHWC images, with weights of (output channels, rows, columns, input channels).
 
-    Args:
-        before: how many rows and columns are cut off at the start.
-        wanted: height and width of the result.
+    `before` rows and columns are cut off at the start; the result has the height and width `wanted`.
     """
     pairs = zip(shape_of(data)[1:3], shape_of(weights)[1:3], strides, before, wanted, strict=True)
     after = [(size - 1) * stride + kernel - cut - want for size, kernel, stride, cut, want in pairs]
