@@ -18,8 +18,7 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.recurrent import recurrent
-from edgedeploy.frontends.translation import Builder, dtype_of
+from edgedeploy.frontends.translation import Builder, dtype_of, recurrent
 
 # Places of a direction's tensors among its own: ONNX's gates are input, output, forget, cell.
 _DATA, _STATE, _BIASES = (0, 3, 1, 2), (4, 7, 5, 6), (11, 14, 12, 13)

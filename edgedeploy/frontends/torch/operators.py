@@ -19,8 +19,7 @@ from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Cell, Recurrence
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx.operators.windows import places_of_maxima
-from edgedeploy.frontends.recurrent import recurrent
-from edgedeploy.frontends.translation import Builder, dtype_of
+from edgedeploy.frontends.translation import Builder, dtype_of, recurrent
 
 # The cell of each operator, the places of ONNX's gates among PyTorch's, and the activations.
 RECURRENT: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {

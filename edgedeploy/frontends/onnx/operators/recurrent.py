@@ -13,8 +13,7 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.compile.operators.recurrence import ACTIVATIONS, GATES, Activation, Cell, Recurrence
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.recurrent import recurrent
-from edgedeploy.frontends.translation import Builder, Translation, dtype_of, optional, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, optional, recurrent, text
 
 _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
