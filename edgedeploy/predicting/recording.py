@@ -90,8 +90,7 @@ def run_recorded(
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
     if done.returncode or not (folder / BLOCKS).is_file():
-        message = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
-        why = message or f"it ended with {done.returncode}"
+        why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ") or f"it ended with {done.returncode}"
         raise UnsupportedError(f"{Path(program).name} did not record {what}", why=why)
 
 

@@ -198,8 +198,7 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
     found = {}
     for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):
         difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
-        allowed = relative * largest + case.absolute
-        found[name] = difference / allowed if math.isfinite(difference) else math.inf
+        found[name] = difference / (relative * largest + case.absolute) if math.isfinite(difference) else math.inf
     return found
 
 

@@ -138,8 +138,7 @@ def exponential(value: Expression) -> Expression:
 def decay(value: Expression) -> Expression:
     """e to the power of a value that is not positive, as in a softmax: no code for large ones."""
     named = _Names()
-    x = named(value)
-    return named.within(_power(*_reduced(named, _at_least(x, _SMALLEST_EXPONENT))))
+    return named.within(_power(*_reduced(named, _at_least(named(value), _SMALLEST_EXPONENT))))
 
 
 def _power(rest: Var, bits: Expression) -> Expression:

@@ -225,8 +225,7 @@ def _product_of(call: relax.Call) -> Product | None:
     if weights is None or not isinstance(source, relax.Var) or _channel_count(source) is None:
         return None
     if ir.is_call(call, "relax.nn.conv2d") and ir.is_oihw(call) and int(call.attrs.groups) == 1:
-        padded = any(int(width) for width in call.attrs.padding)
-        return Product(source, weights.reshape(*weights.shape[:2], -1), padded)
+        return Product(source, weights.reshape(*weights.shape[:2], -1), any(int(width) for width in call.attrs.padding))
     if ir.is_call(call, "relax.matmul") and weights.ndim == 2 and len(source.ty.shape) == 2:
         return Product(source, weights.T[:, :, None], padded=False)
     return None

@@ -173,8 +173,7 @@ class _Lifter(ir.Rewriter):
             return None
         _, kind = source
         slopes = list(call.args[1:]) if operator_name(call) == "nn.prelu" else []
-        others = call.args[: len(call.args) - len(slopes)]
-        arguments = [*(self._operand(each, shape, kind) for each in others), *slopes]
+        arguments = [*(self._operand(each, shape, kind) for each in call.args[: len(call.args) - len(slopes)]), *slopes]
         if any(each is None for each in arguments):
             return None
         return self._volume(kind, relax.Call(call.op, arguments, call.attrs), shape)

@@ -79,8 +79,7 @@ def convolutional(section: Section, graph: DarknetGraph) -> Value:
     _check_window(section, size, shape.height + 2 * padding, shape.width + 2 * padding)
     name, raw = _names(graph, activation, normalise=normalise)
     biases = [graph.parameter("bias", (filters,), name), *(_statistics(graph, filters, name) if normalise else ())]
-    kernel = (filters, shape.channels // groups, size, size)
-    weight = graph.parameter("kernel", kernel, raw, gain=_gain(activation))
+    weight = graph.parameter("kernel", (filters, shape.channels // groups, size, size), raw, gain=_gain(activation))
     operands = [graph.before, weight, *([] if normalise else biases)]
     window: dict[str, Any] = {"kernel_shape": [size] * 2, "strides": stride, "pads": [padding * dilation] * 4}
     value = graph.node("Conv", *operands, name=raw, **window, dilations=[dilation] * 2, group=groups)

@@ -21,8 +21,7 @@ def _matmul(graph: NcnnGraph, swapped: bool = False) -> Value:
         "MatMul", graph.reshape(one, [*rows, *one.shape]), graph.reshape(other, [*other.shape, *columns])
     )
     *batch, height, width = product.shape
-    shape = [*batch, *([] if rows else [height]), *([] if columns else [width])]
-    return graph.reshape(product, shape or [1])
+    return graph.reshape(product, [*batch, *([] if rows else [height]), *([] if columns else [width])] or [1])
 
 
 # How Gemm's C is spread over rows and columns, by parameter 10; -1 means no C.

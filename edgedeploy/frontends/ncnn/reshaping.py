@@ -132,8 +132,7 @@ def _stated_sizes(graph: NcnnGraph, sizes: Sequence[int]) -> list[int]:
     found = [_SIZE.fullmatch(word.strip()) for word in words]
     if not all(found) or len(found) > 4:
         raise layer.error(f"its shape is an expression that cannot be imported: {layer.parameters[6]}")
-    names = "whc" if len(sizes) < 4 else "whdc"
-    known = dict(zip(names, [*reversed(sizes), 1, 1], strict=False))
+    known = dict(zip("whc" if len(sizes) < 4 else "whdc", [*reversed(sizes), 1, 1], strict=False))
     return [known.get(each[1], 1) if each[1] else int(each[0]) for each in found if each]
 
 

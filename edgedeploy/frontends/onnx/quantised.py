@@ -124,8 +124,7 @@ def _softmax(build: NodeBuilder) -> Sequence[str]:
         rows = build.add("Softmax", build.add("Flatten", data, axis=axis), axis=1)
         made = build.reshape(rows, build.shape(build.inputs[0]))
     else:
-        rank = len(build.shape(build.inputs[0]))
-        order = list(range(rank))
+        order = list(range(len(build.shape(build.inputs[0]))))
         order[axis], order[-1] = order[-1], order[axis]
         turned = build.add("Softmax", build.add("Transpose", data, perm=order), axis=-1)
         made = build.add("Transpose", turned, perm=order)

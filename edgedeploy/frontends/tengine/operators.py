@@ -29,8 +29,7 @@ def _many(operator: str) -> Converter:
 
 def _prelu(graph: TengineGraph) -> Value:
     """One slope for all, or one for each channel."""
-    one = math.prod(graph.stated(1)) == 1
-    return graph.node("PRelu", graph.value(), _per_channel(graph, 1, 1 if one else None))
+    return graph.node("PRelu", graph.value(), _per_channel(graph, 1, 1 if math.prod(graph.stated(1)) == 1 else None))
 
 
 def _batch_normalisation(graph: TengineGraph) -> Value:

@@ -88,8 +88,7 @@ class ColumnForm:
                     values.append(tirx.if_then_else(line < height, value, tirx.const(0, self.step.data)))
             return word_of(values, self.step.data)
 
-        columns = window.input_size(*whole)[1]
-        words = te.compute((batch, whole[0], self.parts, columns, channels), word, name=WORDS)
+        words = te.compute((batch, whole[0], self.parts, window.input_size(*whole)[1], channels), word, name=WORDS)
         kx, part = te.reduce_axis((0, window.kernel[1]), "rx"), te.reduce_axis((0, self.parts), "rp")
         addend, row = te.reduce_axis((0, self.addends), "ra"), te.reduce_axis((0, ROWS), "rr")
 

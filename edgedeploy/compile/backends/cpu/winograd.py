@@ -227,8 +227,7 @@ def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
     transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
     weights = _weight_bytes(plan.size, shape)
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
-    arithmetic = bands * balance * (product + transforms)
-    return with_reading(arithmetic + _waiting(plan, shape, board), weights, board)
+    return with_reading(bands * balance * (product + transforms) + _waiting(plan, shape, board), weights, board)
 
 
 def _waiting(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:

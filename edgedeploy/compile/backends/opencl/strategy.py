@@ -64,8 +64,7 @@ class DeviceStrategy(Strategy[layers.AnyAnchorOp]):
         layer, tile, group = self.layer, configuration.tile, configuration.group
         values = layer.batch * math.prod(layer.size) * layer.channels / self._vector
         groups = layer.batch * math.prod(map(operator.floordiv, self._count_tiles(tile), astuple(group)))
-        rate = self._rate(tile, configuration.vector)
-        return values * layer.terms / rate * imbalance(groups, self._device.units)
+        return values * layer.terms / self._rate(tile, configuration.vector) * imbalance(groups, self._device.units)
 
     @override
     def fits(self, configuration: Configuration) -> bool:

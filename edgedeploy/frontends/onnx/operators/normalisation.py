@@ -53,8 +53,7 @@ def _by_tensors(build: Builder, inputs: list[Any], attr: dict[str, Any], *, trai
         build.reshape(build.cast(value, wide), column) for value in (mean, variance, gamma, beta)
     )
     deviation = build.sqrt(build.add(variance, float(attr.get("epsilon", 1e-5))))
-    scaled = build.divide(build.multiply(build.subtract(x, mean), gamma), deviation)
-    result = build.cast(build.add(scaled, beta), dtype)
+    result = build.cast(build.add(build.divide(build.multiply(build.subtract(x, mean), gamma), deviation), beta), dtype)
     return relax.Tuple([result, *running]) if running else result
 
 

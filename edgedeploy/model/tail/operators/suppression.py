@@ -34,8 +34,7 @@ def _non_max_suppression(
         for label in range(scores.shape[1]):
             row = scores[batch, label]
             places = np.arange(row.size) if least is None else np.flatnonzero(row > number(least))
-            order = places[np.argsort(-row[places], kind="stable")]
-            kept = _greedy(corners, order, count, iou, _iou_of_positive)
+            kept = _greedy(corners, places[np.argsort(-row[places], kind="stable")], count, iou, _iou_of_positive)
             found.append(np.stack([np.full_like(kept, batch), np.full_like(kept, label), kept], axis=1))
     return np.concatenate([np.zeros((0, 3), np.int64), *found])
 

@@ -69,8 +69,7 @@ def convolution(kernel: Kernel, board: Board) -> None:
     if order.slices > 1:
         sums, channels = _accumulate_slices(kernel, sums, task, tile, order.slices, lanes, steps)
     else:
-        innermost = tiles[-1] if tiles else task
-        sums, loops = accumulate(kernel, sums, innermost, lanes, pixels=2, steps=steps)
+        sums, loops = accumulate(kernel, sums, tiles[-1] if tiles else task, lanes, pixels=2, steps=steps)
         channels = loops[min(2, len(loops) - 1)]
     if order.by_channels:
         for name in padding:

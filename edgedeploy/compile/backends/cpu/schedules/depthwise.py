@@ -70,8 +70,7 @@ def columns(kernel: Kernel, board: Board) -> None:
     begin_with_bias(kernel, SUMS, lambda *place: place[-1])
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
     step = step_of(activation_type(board), chosen.vector, ROWS, board)
-    output = kernel.output_of(SUMS)
-    tasks, [*_, channel], pixels = _in_tiles(kernel, output, chosen)
+    tasks, [*_, channel], pixels = _in_tiles(kernel, kernel.output_of(SUMS), chosen)
     task = kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
     kernel.unroll_tile(pixels, RESULTS)
 
