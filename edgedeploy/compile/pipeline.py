@@ -165,7 +165,8 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
     module = packing.replace_functions(optimised.module, scheduled, transform)
     if board.accelerator:
         module = with_copies(module, on_cpu.keys(), board)
-    return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu, exact)
+    functions = {names[name]: entry for name, entry in scheduled.items()}
+    return Lowered(module, functions, optimised.removed, on_cpu, exact)
 
 
 def _scheduled(

@@ -219,7 +219,8 @@ class Graph:
         rows = channels // groups if reverse else groups
         lead = range(len(batch))
         parts = self.reshape(value, [*batch, rows, channels // rows, height, width])
-        return self.reshape(self.transpose(parts, [*lead, *(axis + len(batch) for axis in (1, 0, 2, 3))]), value.shape)
+        order = [*lead, *(axis + len(batch) for axis in (1, 0, 2, 3))]
+        return self.reshape(self.transpose(parts, order), value.shape)
 
     def reduce(self, operator: str, value: str, axes: Sequence[int], keep: int = 1) -> Value:
         """A reduction, such as `ReduceMean`, over some axes."""

@@ -34,7 +34,8 @@ class Steps(Record):
 
     def values(self, integers: np.ndarray) -> np.ndarray:
         """Dequantise integers to float32."""
-        return np.asarray((integers.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale))
+        centred = integers.astype(np.int32) - self.zero_point
+        return np.asarray(centred.astype(np.float32) * np.float32(self.scale))
 
 
 class TensorSpec(Record):

@@ -235,7 +235,8 @@ def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
     block, turns = record.runs[order].T
     foreseen = np.zeros(len(order), bool)
     foreseen[1:] = (block[1:] == block[:-1]) & (turns[1:] == turns[:-1]) & (turns[1:] <= _FORESEEN_TURNS)
-    return [int(count) for count in np.bincount(ownership.runs[order][~foreseen], minlength=len(ownership.names))]
+    ends = np.bincount(ownership.runs[order][~foreseen], minlength=len(ownership.names))
+    return [int(count) for count in ends]
 
 
 def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:

@@ -163,7 +163,8 @@ def owners_by_file(record: Record) -> Ownership:
 
 def _latest(values: np.ndarray) -> np.ndarray:
     """For each place the last value up to there that is not negative; a negative value without one."""
-    return np.asarray(values[np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))])
+    places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
+    return np.asarray(values[places])
 
 
 def exported_functions(library: Path) -> dict[int, str]:
@@ -211,7 +212,8 @@ def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window
     """The window whose measured part begins `into` instructions after the beginning of a run."""
     done = into // int(record.lengths[record.runs[run, 0]])
     lead = _up_to(record, _backwards(record.runs, run, done), LEAD)
-    return Window(tuple(reversed(lead)), tuple(_up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)))
+    measured = _up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)
+    return Window(tuple(reversed(lead)), tuple(measured))
 
 
 def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:

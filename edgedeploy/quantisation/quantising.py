@@ -139,7 +139,8 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
                 # One at a time: it would keep the activations of all of them.
                 with _quiet(), computing(f"the inputs of {sample.file}"), _in_range():
                     # As a CalibrationDataReader, which returns None after the last inputs.
-                    calibrator.collect_data(SimpleNamespace(get_next=iter([dict(sample.tensors), None]).__next__))
+                    inputs = iter([dict(sample.tensors), None])
+                    calibrator.collect_data(SimpleNamespace(get_next=inputs.__next__))
                 advance()
         with progress.stage("choose ranges"), _quiet(), _in_range():
             tensors = calibrator.compute_data()

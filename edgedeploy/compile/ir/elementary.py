@@ -126,7 +126,8 @@ def exponential(value: Expression) -> Expression:
     """e to the power of `value`: the nearest power of two, times a polynomial for the rest."""
     named = _Names()
     x = named(value)
-    rest, bits = _reduced(named, tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT)))
+    clamped = tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT))
+    rest, bits = _reduced(named, clamped)
     bits = named(bits)
     # Float32 does not hold two to the 128th: take half of it, and a factor of two.
     power = reinterpret(x.ty.dtype, tirx.min(bits, _like(bits, 254)) << 23)

@@ -142,7 +142,8 @@ def convolution(
             line = one_pass * (steps // order.interval) + step // order.interval
             ahead = (window.kernel[0] if order.slices == 1 else ky + 1, 0, line, f)
             once = tirx.all(first, ic % order.interval == 0)
-            return te.sum(types.product(value, fetching(weights, ahead, once, prefetch, weight)), axis=[ky, kx, ic])
+            fetched = fetching(weights, ahead, once, prefetch, weight)
+            return te.sum(types.product(value, fetched), axis=[ky, kx, ic])
 
         whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
     return crop(whole_result, (rows, columns), types.result)

@@ -80,13 +80,15 @@ def taking_frames(network: Network, preparation: Preparation) -> Network:
 
 def _with_preparation(module: tvm.IRModule, preparation: Preparation) -> tvm.IRModule:
     builder = relax.BlockBuilder(module)
-    prepare = builder.add_func(write(preparation, 1, parallel=False).with_attr("op_pattern", OPAQUE), "prepare_frame")
+    function = write(preparation, 1, parallel=False).with_attr("op_pattern", OPAQUE)
+    prepare = builder.add_func(function, "prepare_frame")
     main = module["main"]
     [image] = main.params
     frame = relax.Var("frame", relax.TensorType(preparation.camera.shape, "uint8"))
     arguments = [frame, *map(constant, tables(preparation))]
     call = relax.call_tir(prepare, relax.Tuple(arguments), relax.TensorType(preparation.shape, preparation.dtype))
-    body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(image, call)]), *main.body.blocks], main.body.body)
+    first = relax.DataflowBlock([relax.VarBinding(image, call)])
+    body = relax.SeqExpr([first, *main.body.blocks], main.body.body)
     whole = relax.Function([frame], body, main.ret_ty, main.is_pure, main.attrs)
     builder.update_func(module.get_global_var("main"), whole)
     return relax.transform.CanonicalizeBindings()(relax.transform.Normalize()(builder.get()))

@@ -176,7 +176,8 @@ def _along_rows(builder: relax.BlockBuilder, call: relax.Call, *, kind: Kind) ->
     aside = relax.BlockBuilder()  # in a builder of its own, so that the function that stays has the operator's name
     legalised = as_in_tvm(aside, call)
     attributes = {ROWS_ATTRIBUTE: operator.model_dump_json(), "op_pattern": OPAQUE}
-    added = builder.add_func(aside.get()[legalised.args[0]].with_attr(attributes), str(legalised.args[0].name_hint))
+    function = aside.get()[legalised.args[0]].with_attr(attributes)
+    added = builder.add_func(function, str(legalised.args[0].name_hint))
     return relax.call_tir(added, legalised.args[1], legalised.ty_args[0])
 
 

@@ -153,7 +153,8 @@ class _GroupLifter(Rewriter):
         """The mean of each group, for each of its channels."""
         batch, channels, *pixels = shape_of(image)
         mean = image if pixels == [1, 1] else self.emit.mean(image, [2, 3], keepdims=True)
-        whole = self.emit.mean(self.emit.reshape(mean, [batch, groups, channels // groups]), [2], keepdims=True)
+        parts = self.emit.reshape(mean, [batch, groups, channels // groups])
+        whole = self.emit.mean(parts, [2], keepdims=True)
         spread = self.emit.broadcast_to(whole, [batch, groups, channels // groups])
         return self.emit.reshape(spread, [batch, channels, 1, 1])
 

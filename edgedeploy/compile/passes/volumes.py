@@ -158,11 +158,13 @@ class _Lifter(ir.Rewriter):
     def _reduction(self, name: str, call: relax.Call, axes: list[int]) -> relax.Expr:
         reduce, volume = getattr(relax.op, name), call.args[0]
         if axes == [2, 3, 4] and ir.shape_of(volume)[0] == 1:
-            return relax.op.reshape(self.emit(reduce(self._memory(_SHEETS, volume), [1, 2], True)), ir.shape_of(call))
+            memory = self._memory(_SHEETS, volume)
+            return relax.op.reshape(self.emit(reduce(memory, [1, 2], True)), ir.shape_of(call))
         for kind, reduced, of_memory in ((_FRAMES, [3, 4], [1, 2]), (_SHEETS, [2], [1])):
             if reduced[0] in axes:
                 shape = [1 if axis in reduced else size for axis, size in enumerate(ir.shape_of(volume))]
-                volume = self.emit(self._of_memory(kind, reduce(self._memory(kind, volume), of_memory, True), shape))
+                result = reduce(self._memory(kind, volume), of_memory, True)
+                volume = self.emit(self._of_memory(kind, result, shape))
         same = ir.shape_of(volume) == ir.shape_of(call)
         return self.bound_value(volume) if same else relax.op.reshape(volume, ir.shape_of(call))
 
@@ -173,7 +175,8 @@ class _Lifter(ir.Rewriter):
             return None
         _, kind = source
         slopes = list(call.args[1:]) if operator_name(call) == "nn.prelu" else []
-        arguments = [*(self._operand(each, shape, kind) for each in call.args[: len(call.args) - len(slopes)]), *slopes]
+        others = call.args[: len(call.args) - len(slopes)]
+        arguments = [*(self._operand(each, shape, kind) for each in others), *slopes]
         if any(each is None for each in arguments):
             return None
         return self._volume(kind, relax.Call(call.op, arguments, call.attrs), shape)

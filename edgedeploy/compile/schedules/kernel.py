@@ -170,7 +170,8 @@ class Kernel:
     def result_loops(self, anchor: str, output: Any) -> list[Any]:
         """The loops over the results of the anchor; rows of several dimensions are one loop if the anchor has one."""
         sums = self.block(anchor)
-        self.ravel_rows(sums, output, len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2)
+        first = len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2
+        self.ravel_rows(sums, output, first)
         return list(self.schedule.get_loops(output))
 
     def ravel_rows(self, sums: Any, output: Any, first: int = 0) -> None:

@@ -87,7 +87,8 @@ def vgg16() -> Converted:
     value = _image(layers)
     for channels, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(convolutions):
-            value = RELU(layers, layers.apply(layers.filters(value.shape[1], channels, 3, bias=True, gain=2.0), value))
+            filters = layers.filters(value.shape[1], channels, 3, bias=True, gain=2.0)
+            value = RELU(layers, layers.apply(filters, value))
         value = layers.max_pool(value, 2, 2, padding=0)
     value = layers.node("Flatten", value)
     for _ in range(2):

@@ -262,10 +262,12 @@ class _Yolox(Layers):
     def _fuse(self, fine: Value, middle: Value, coarse: Value) -> list[Value]:
         """The path aggregation network: from coarse to fine and back."""
         down = self.unit(coarse, middle.shape[1])
-        across = self.unit(self._csp(self.concat(self.upsample(down), middle), middle.shape[1]), fine.shape[1])
+        both = self._csp(self.concat(self.upsample(down), middle), middle.shape[1])
+        across = self.unit(both, fine.shape[1])
         first = self._csp(self.concat(self.upsample(across), fine), fine.shape[1])
         second = self._csp(self.concat(self._conv(first, fine.shape[1], 3, 2), across), middle.shape[1])
-        return [first, second, self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])]
+        third = self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])
+        return [first, second, third]
 
     def _head(self, value: Value) -> Value:
         """Box, objectness and classes of each cell, from two branches of equal width."""

@@ -46,7 +46,8 @@ class Darknet(ConvertedFormat):
             weights = FileWeights(files[1], graph.parameters, files[0].name)
         for parameter in graph.parameters:
             graph.define(parameter.name, weights.take(parameter))
-        return Converted(graph.model([graph.named(value, name) for name, value in graph.outputs.items()]), graph.heads)
+        outputs = [graph.named(value, name) for name, value in graph.outputs.items()]
+        return Converted(graph.model(outputs), graph.heads)
 
 
 FORMAT = Darknet()

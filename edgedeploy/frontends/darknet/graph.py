@@ -144,7 +144,8 @@ class DarknetGraph(Graph):
     def outputs(self) -> dict[str, Value]:
         """The network's outputs by name: its heads, or without any the last layer that is not [cost]."""
         heads = {name: value for name, kind, value in self._layers if kind in _HEADS}
-        return heads or dict([(name, value) for name, kind, value in self._layers if kind != "cost"][-1:])
+        others = [(name, value) for name, kind, value in self._layers if kind != "cost"]
+        return heads or dict(others[-1:])
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """See `Graph.check_output`."""

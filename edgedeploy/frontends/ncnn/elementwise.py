@@ -77,7 +77,8 @@ def _prelu(graph: NcnnGraph, blob: Value, count: int = 0) -> Value:
 def _gelu(graph: NcnnGraph, blob: Value, approximate: bool = False) -> Value:
     """x Phi(x), or its approximation by tanh (Hendrycks and Gimpel, 2016)."""
     if approximate:
-        bent = graph.node("Add", blob, graph.scaled(graph.node("Mul", graph.node("Mul", blob, blob), blob), 0.044715))
+        cubic = graph.node("Mul", graph.node("Mul", blob, blob), blob)
+        bent = graph.node("Add", blob, graph.scaled(cubic, 0.044715))
         gate = graph.node("Tanh", graph.scaled(bent, math.sqrt(2 / math.pi)))
     else:
         gate = graph.node("Erf", graph.scaled(blob, math.sqrt(0.5)))

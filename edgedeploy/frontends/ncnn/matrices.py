@@ -21,7 +21,8 @@ def _matmul(graph: NcnnGraph, swapped: bool = False) -> Value:
         "MatMul", graph.reshape(one, [*rows, *one.shape]), graph.reshape(other, [*other.shape, *columns])
     )
     *batch, height, width = product.shape
-    return graph.reshape(product, [*batch, *([] if rows else [height]), *([] if columns else [width])] or [1])
+    shape = [*batch, *([] if rows else [height]), *([] if columns else [width])]
+    return graph.reshape(product, shape or [1])
 
 
 # How Gemm's C is spread over rows and columns, by parameter 10; -1 means no C.

@@ -169,7 +169,8 @@ def _squeeze(graph: NcnnGraph, blob: Value, stated: Sequence[int] = ()) -> Value
     else:
         graph.only_input(1, 2, 3)
         axes = {blob.rank - 1 - number for number in range(blob.rank) if graph.layer.integer(number)}
-    return graph.reshape(blob, [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1] or [1])
+    shape = [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1]
+    return graph.reshape(blob, shape or [1])
 
 
 @translates("ExpandDims", {3})

@@ -91,7 +91,8 @@ def _mask(build: NodeBuilder, rows: int, columns: int, past: int) -> tuple[str, 
         added = build.add("Add", added, causal) if added else causal
     if not mask:
         return added, ""
-    return added, build.add("Equal", build.add("ReduceMax", added, build.weight([-1]), keepdims=1), lowest)
+    most = build.add("ReduceMax", added, build.weight([-1]), keepdims=1)
+    return added, build.add("Equal", most, lowest)
 
 
 # Names of the parameters of activations that are fused into an operator.

@@ -162,7 +162,8 @@ def _scan(build: NodeBuilder, opset: int) -> Sequence[str] | None:
     def inputs(number: int, states: Sequence[str]) -> list[str]:
         rows = []
         for name, axis, backward in zip(scanned, axes, backwards, strict=True):
-            rows.append(build.add("Gather", name, build.weight(turns - 1 - number if backward else number), axis=axis))
+            index = build.weight(turns - 1 - number if backward else number)
+            rows.append(build.add("Gather", name, index, axis=axis))
         return [*states, *rows]
 
     zeros = [0] * len(settings["body"].output)

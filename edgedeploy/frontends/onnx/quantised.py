@@ -74,7 +74,8 @@ def _of_channels(build: NodeBuilder, operator: str, data: str, *others: str) -> 
     kernel = build.attributes.get("kernel_shape")
     rank = len(kernel) + 2 if kernel else len(build.shape(build.inputs[0]))
     first = build.add("Transpose", data, perm=[0, rank - 1, *range(1, rank - 1)])
-    return build.add("Transpose", build.add(operator, first, *others, **build.attributes), perm=[0, *range(2, rank), 1])
+    made = build.add(operator, first, *others, **build.attributes)
+    return build.add("Transpose", made, perm=[0, *range(2, rank), 1])
 
 
 def _between(build: NodeBuilder) -> Sequence[str]:
@@ -87,12 +88,14 @@ def _between(build: NodeBuilder) -> Sequence[str]:
 def _convolution(build: NodeBuilder) -> Sequence[str]:
     """QLinearConv: x, s_x, z_x, w, s_w, z_w, s_y, z_y, bias."""
     data, weights = _dequantised(build, 0), _dequantised(build, 3, axis=0)
-    return [_quantised(build, _of_channels(build, "Conv", data, weights, *_bias(build, 8, (1, 4), axis=0)), 6)]
+    bias = _bias(build, 8, (1, 4), axis=0)
+    return [_quantised(build, _of_channels(build, "Conv", data, weights, *bias), 6)]
 
 
 def _matrix_product(build: NodeBuilder) -> Sequence[str]:
     """QLinearMatMul: a, s_a, z_a, b, s_b, z_b, s_y, z_y; one scale for each row of a, or column of b, perhaps."""
-    return [_quantised(build, build.add("MatMul", _dequantised(build, 0, axis=-2), _dequantised(build, 3, axis=-1)), 6)]
+    made = build.add("MatMul", _dequantised(build, 0, axis=-2), _dequantised(build, 3, axis=-1))
+    return [_quantised(build, made, 6)]
 
 
 def _gemm(build: NodeBuilder) -> Sequence[str]:
@@ -111,7 +114,8 @@ def _concatenation(build: NodeBuilder) -> Sequence[str]:
 
 def _choice(build: NodeBuilder) -> Sequence[str]:
     """QLinearWhere: condition, x, s_x, z_x, y, s_y, z_y, s_z, z_z."""
-    return [_quantised(build, build.add("Where", build.inputs[0], _dequantised(build, 1), _dequantised(build, 4)), 7)]
+    made = build.add("Where", build.inputs[0], _dequantised(build, 1), _dequantised(build, 4))
+    return [_quantised(build, made, 7)]
 
 
 def _softmax(build: NodeBuilder) -> Sequence[str]:

@@ -52,7 +52,8 @@ class KnownValues:
             self._note(value.name, value.type)
             kind, shape = self.shapes.get(value.name, (0, []))
             if 0 in shape:  # an input without values has known ones
-                self._add(numpy_helper.from_array(np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)), value.name))
+                empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
+                self._add(numpy_helper.from_array(empty, value.name))
         for node in model.graph.node:
             self._visit(node)
 
@@ -206,7 +207,8 @@ def _computed(
     # Large ones become inputs: as weights they would be copied into the model and out of it.
     large = [constant for constant in constants if constant.ByteSize() > 2 * _LARGE]
     inputs = [helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in large]
-    part = helper.make_graph(nodes, "constants", inputs, [onnx.ValueInfoProto(name=name) for name in results], small)
+    outputs = [onnx.ValueInfoProto(name=name) for name in results]
+    part = helper.make_graph(nodes, "constants", inputs, outputs, small)
     try:
         runnable = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
         feeds = {each.name: numpy_helper.to_array(each) for each in large}

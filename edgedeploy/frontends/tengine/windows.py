@@ -143,7 +143,8 @@ def _pooling(graph: TengineGraph) -> Value:
     flavour = p["flavour"]
     if flavour not in (_FLOOR, _CEIL, _TOTAL, _FLOOR_WITH_PADDING):
         raise ModelError(f"its rounding is not known: caffe_flavor {flavour}")
-    axes = [_windows(*axis, flavour) for axis in zip(sizes, kernel, stride, (p["pad_top"], p["pad_left"]), strict=True)]
+    pads = p["pad_top"], p["pad_left"]
+    axes = [_windows(*axis, flavour) for axis in zip(sizes, kernel, stride, pads, strict=True)]
     _, begins, ends = zip(*axes, strict=True)
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": [*begins, *ends]}
     if operator == "MaxPool" or flavour == _FLOOR:

@@ -87,7 +87,8 @@ def _without_custom(content: bytes) -> tuple[bytes, list[tuple[str, Any]], dict[
             data = np.asarray(model.buffers[tensor.buffer].data, np.uint8)
             halves[int(operator.outputs[0])] = data.view(np.float16).astype(np.float32).reshape(tensor.shape)
     read -= halves.keys()
-    graph.inputs = np.array([*graph.inputs, *(place for _, operator in steps for place in operator.outputs)], np.int32)
+    made = [place for _, operator in steps for place in operator.outputs]
+    graph.inputs = np.array([*graph.inputs, *made], np.int32)
     graph.outputs = np.array([*graph.outputs, *sorted(read - set(graph.outputs))], np.int32)
     return packed(model), steps, halves
 

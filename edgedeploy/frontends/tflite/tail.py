@@ -104,7 +104,8 @@ def cut(content: bytes) -> Cut | None:
         sizes = shapes.get(place) or [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())]
         specs.append(TensorSpec(name=name_of(tensor), shape=sizes, dtype=str(_decode_type(tensor.Type()))))
     block = Block(constants=constants, nodes=[node], outputs=[spec.name for spec in specs])
-    graph.outputs = np.array(list(dict.fromkeys([*heads, *(place for place in ends if place not in made)])), np.int32)
+    others = [place for place in ends if place not in made]
+    graph.outputs = np.array(list(dict.fromkeys([*heads, *others])), np.int32)
     return Cut(packed(model), block, specs)
 
 

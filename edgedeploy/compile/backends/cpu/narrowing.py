@@ -236,7 +236,8 @@ def _without_division(rounding: _Narrowing) -> _Narrowing:
         return rounding
     # Otherwise infinities would be multiplied by both parts of the reciprocal, whose signs may differ.
     low, high = (tirx.const(float(np.float32(each * divisor)), "float32") for each in (rounding.low, rounding.high))
-    return replace(rounding, value=reciprocal.times(tirx.min(tirx.max(quotient.a, low), high)), within=True)
+    product = reciprocal.times(tirx.min(tirx.max(quotient.a, low), high))
+    return replace(rounding, value=product, within=True)
 
 
 def _bounded(rounding: _Narrowing) -> Any:

@@ -256,5 +256,6 @@ class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
             shape = (*layer.weights[:-2], whole // tile.channels, layer.terms, tile.channels)
             pack = partial(packed_stack, whole_columns=whole, tile_columns=tile.channels, transposed=layer.transposed)
             return PackedForm(compute, shape, layer.types.weights, pack)
-        compute = layer.in_tiles(tile, whole_columns=whole if layer.transposed or whole != layer.channels else 0)
+        packed = layer.transposed or whole != layer.channels
+        compute = layer.in_tiles(tile, whole_columns=whole if packed else 0)
         return self.unpacked(compute)

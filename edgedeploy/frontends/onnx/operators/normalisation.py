@@ -53,7 +53,8 @@ def _by_tensors(build: Builder, inputs: list[Any], attr: dict[str, Any], *, trai
         build.reshape(build.cast(value, wide), column) for value in (mean, variance, gamma, beta)
     )
     deviation = build.sqrt(build.add(variance, float(attr.get("epsilon", 1e-5))))
-    result = build.cast(build.add(build.divide(build.multiply(build.subtract(x, mean), gamma), deviation), beta), dtype)
+    scaled = build.divide(build.multiply(build.subtract(x, mean), gamma), deviation)
+    result = build.cast(build.add(scaled, beta), dtype)
     return relax.Tuple([result, *running]) if running else result
 
 
@@ -87,7 +88,8 @@ def _rms_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]) 
         return translate(build, inputs, attr)
     size = math.prod(shape)
     scale = build.reshape(build.broadcast_to(scale, shape), [size])
-    return build.reshape(build(translate(build, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1})), shape)
+    row = build(translate(build, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1}))
+    return build.reshape(row, shape)
 
 
 TRANSLATIONS: dict[str, Translation] = {

@@ -150,7 +150,8 @@ def _columns_to_image(build: Builder, inputs: list[Any], attr: dict[str, Any]) -
     flat = build.reshape(data, [batch, rows // kernel, kernel * columns])
     zero = relax.const(np.zeros((batch, rows // kernel, 1)), dtype_of(data))
     padded = build.concat([flat, zero], axis=2)
-    return build.reshape(build.reduce("sum", build.take(padded, table, 2), [2]), [batch, rows // kernel, *image])
+    summed = build.reduce("sum", build.take(padded, table, 2), [2])
+    return build.reshape(summed, [batch, rows // kernel, *image])
 
 
 def _product(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -158,7 +159,8 @@ def _product(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:
     if [len(shape_of(value)) for value in inputs] != [1, 1]:
         return None
     length = shape_of(inputs[0])[0]
-    return build.reshape(build.matmul(build.reshape(inputs[0], [1, length]), build.reshape(inputs[1], [length, 1])), [])
+    product = build.matmul(build.reshape(inputs[0], [1, length]), build.reshape(inputs[1], [length, 1]))
+    return build.reshape(product, [])
 
 
 def _deformable(build: Builder, inputs: list[Any], attr: dict[str, Any]) -> Any:

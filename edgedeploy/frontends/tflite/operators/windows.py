@@ -32,7 +32,8 @@ def _transpose_conv(converter: Any, op: Any) -> Any:
     before, _ = halves(same_padding(sizes, kernels, strides)) if same else ([0, 0], [])
     made = transposed(converter, expressions[2], expressions[1], strides, before, sizes)
     made = Builder(converter).add(made, expressions[3]) if len(expressions) > 3 else made
-    return converter.convert_fused_activation_function(made, getattr(options, "FusedActivationFunction", lambda: 0)())
+    activation = getattr(options, "FusedActivationFunction", lambda: 0)()
+    return converter.convert_fused_activation_function(made, activation)
 
 
 def transposed(

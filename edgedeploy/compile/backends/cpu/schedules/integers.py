@@ -86,7 +86,8 @@ def _is_flat(kernel: Kernel, board: Board) -> bool:
         return False
     _, _, columns, groups, _ = kernel.extents(kernel.block(COPY))
     in_rows = isinstance(layer, Convolution) and not is_in_one_row(layer, board)
-    return groups == 1 and columns == (layer.data[2] if in_rows else pixels(layer, board)[1])
+    width = layer.data[2] if in_rows else pixels(layer, board)[1]
+    return groups == 1 and columns == width
 
 
 def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
