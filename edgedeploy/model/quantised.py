@@ -125,11 +125,6 @@ class Half(Record):
         return self.layers - len(self.single)
 
     @property
-    def is_used(self) -> bool:
-        """Whether any layer is in half precision."""
-        return self.used > 0
-
-    @property
     def error(self) -> float:
         """The larger of the expected error and those of trials, of any output."""
         return max(self.expected, *self.errors.values())
@@ -149,7 +144,7 @@ class Half(Record):
         return [self._line(), *([self.accuracy.line()] if self.accuracy else [])]
 
     def _line(self) -> str:
-        if not self.is_used:
+        if not self.used:
             return "all layers stay in single precision; `build --explain` says why"
         return (
             f"{self.used} of {self.layers} layers in half precision, "

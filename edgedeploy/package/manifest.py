@@ -193,7 +193,7 @@ class Manifest(Record):
 
     def raised_tolerances(self) -> list[str]:
         """Tolerances of the self-test above the usual ones, with their reasons, in lines for people."""
-        half = self.half.tested if self.half and self.half.is_used else None
+        half = self.half.tested if self.half and self.half.used else None
         return self.selftest.raised(self.outputs, quantised=self.quantisation is not None, half=half)
 
     def written(self) -> dict[str, Any]:

@@ -144,7 +144,6 @@ def identity_of(path: Path) -> str:
 
 
 def _digest(path: Path, files: Sequence[Path]) -> str:
-    """A hash of files in a folder, or of a single one."""
     return digest_of(files, path) if is_folder(path) else digest_of([path], path.parent)
 
 

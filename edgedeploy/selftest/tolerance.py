@@ -80,7 +80,7 @@ def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> t
 
 
 def _usual(network: Network) -> tuple[float, float]:
-    return tolerance_in(["float16"] if network.half and network.half.is_used else computed_types(network))
+    return tolerance_in(["float16"] if network.half and network.half.used else computed_types(network))
 
 
 def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
@@ -109,7 +109,7 @@ def tolerance_of(
     if network.quantised:
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
-    if network.half and network.half.is_used:
+    if network.half and network.half.used:
         needed = max(needed, _EXPECTED * network.half.tested)
     return min(max(usual, _rounded_up(needed)), most), absolute
 

@@ -448,7 +448,7 @@ class TestRanges:
         network = network_of(graph, result)
         assert np.abs(network_of(graph, large).reference(random_inputs(network))[large]).max() > 1e5
         half = chosen(network)
-        assert half.is_used
+        assert half.used
         assert any("largest number of half precision" in each.why for each in half.single)
         assert_right(network, half)
 

@@ -280,10 +280,8 @@ def _at_least(x: Var, bound: float) -> Expression:
 
 
 def _bits(x: Var) -> Expression:
-    """The bits of floats, as integers of their size."""
     return reinterpret(str(x.ty.dtype).replace("float", "int"), x)
 
 
 def _like(expression: Expression, value: float) -> Expression:
-    """A constant of an expression's type."""
     return const(value, expression.ty.dtype)

@@ -112,7 +112,6 @@ class _Task:
                 self._beside(self.first + row)
 
     def _most_rows(self) -> int:
-        """The most rows of the frame that a task needs."""
         top, pixels = self.preparation.resampling.top, self.rows.pixels
         firsts = range(-top, self.preparation.size[0] - top, ROWS)
         tasks = [pixels[max(first, 0) : max(first + ROWS, 0)] for first in firsts]

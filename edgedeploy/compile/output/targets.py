@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm.target import codegen
 
 from edgedeploy.base.catalog import did_you_mean
+from edgedeploy.compile.backends.cpu.steps import cpu_features, features_of
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.target.board import Board
 
@@ -18,11 +17,13 @@ def check_target(board: Board) -> None:
         if not codegen.llvm_is_valid_cpu("generic", board.triple):
             raise ConfigurationError(f"LLVM generates no code for the triple {board.triple!r}")
         raise _unknown(f"CPU {board.cpu!r} of {board.architecture}", board.cpu, cpus(board.triple))
-    has = _features_of(board.cpu_target())
+    has = cpu_features(board)
     for feature in board.features:
         name = feature[1:]
         # LLVM lists the features that are on, and knows others.
-        if name not in has and name not in _features_of({**board.cpu_target(), "mattr": [f"+{name}"]}):
+        if name not in has and name not in features_of(
+            tvm.target.Target({**board.cpu_target(), "mattr": [f"+{name}"]})
+        ):
             raise _unknown(f"feature {feature!r} of {board.architecture}", name, sorted(has))
         if feature.startswith("+") and name not in has:
             raise ConfigurationError(
@@ -38,7 +39,3 @@ def cpus(triple: str) -> list[str]:
     """LLVM's names of the CPUs of a triple's architecture."""
     generic = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": "generic"})
     return sorted(map(str, codegen.llvm_get_cpu_archlist(generic)))
-
-
-def _features_of(target: dict[str, Any]) -> set[str]:
-    return set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(target))))

@@ -63,7 +63,6 @@ def _extreme(*, largest: bool) -> Any:
 
 
 def _reduction(builder: relax.BlockBuilder, call: relax.Call, *, largest: bool) -> relax.Expr:
-    """`relax.max` or `relax.min`."""
     axes, keepdims = _axes(call, call.attrs.axis), bool(call.attrs.keepdims)
 
     def compute(data: te.Tensor) -> te.Tensor:

@@ -149,7 +149,6 @@ def combines_stored_conditions(kernel: Kernel, block: Any) -> bool:
 
 
 def _combined(expression: Any) -> Sequence[Any]:
-    """The conditions that an expression combines."""
     if isinstance(expression, And | Or):
         return expression.a, expression.b
     if isinstance(expression, Not):

@@ -270,7 +270,6 @@ def _softmax(walk: _Walk, node: onnx.NodeProto) -> Axes:
 
 
 def _transposed(walk: _Walk, node: onnx.NodeProto) -> Axes:
-    """Axes in another order."""
     value = node.input[0]
     order = attributes_of(node).get("perm") or list(range(len(walk.shapes[value])))[::-1]
     return {order.index(axis): length for axis, length in walk.axes[value].items()}

@@ -177,7 +177,6 @@ def _by_operator(
 
 
 def _gflop(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> float:
-    """Roughly the arithmetic of a node."""
     sums = 1
     if node.op_type in _SUMS and len(node.input) > 1:
         sums = math.prod(known[node.input[1]].shape[1:]) if "Conv" in node.op_type else known[node.input[0]].shape[-1]

@@ -144,7 +144,6 @@ def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
 
 
 def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
-    """The rows of tiles that a band may have."""
     rows = -(-shape.height // size)
     return range(rows if shared else 1, rows + 1)
 
@@ -208,7 +207,6 @@ def _product_tile(tiles: int, shape: ConvolutionShape, board: Board) -> Tile:
 
 
 def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
-    """The register tiles of products that fit the registers and divide the channels."""
     length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
     registers = tile_registers(board)
     return row_tiles(shape.channels, length, (2, 1, 3, 4), lambda vectors: (registers - vectors - 1) // vectors)

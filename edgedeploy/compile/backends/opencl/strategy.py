@@ -114,7 +114,6 @@ class DeviceStrategy(Strategy[layers.AnyAnchorOp]):
 
     @property
     def _is_tiled(self) -> bool:
-        """Whether the layer's template has tiles."""
         return not isinstance(self.layer, layers.Product) or divides_into_vectors(self.layer.channels)
 
     def _count_tiles(self, tile: Tile) -> list[int]:

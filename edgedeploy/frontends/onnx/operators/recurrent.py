@@ -85,7 +85,6 @@ def _activations(cell: Cell, attr: dict[str, Any]) -> tuple[tuple[Activation, ..
 
 
 def _check(layer: Recurrence, attr: dict[str, Any], weights: Any, recurrent_weights: Any) -> None:
-    """Refuse weights of other shapes than this layer's."""
     rows = [layer.directions, GATES[layer.cell] * layer.hidden]
     stated = int(attr.get("hidden_size", layer.hidden))
     if shape_of(weights)[:2] != rows or shape_of(recurrent_weights)[:2] != rows or stated != layer.hidden:
@@ -96,7 +95,6 @@ def _check(layer: Recurrence, attr: dict[str, Any], weights: Any, recurrent_weig
 
 
 def _biases(build: Builder, layer: Recurrence, given: Any) -> tuple[Any, Any] | None:
-    """The biases of the products with the data and with the state."""
     if given is None:
         return None
     size = layer.gates * layer.hidden
