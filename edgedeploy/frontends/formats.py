@@ -97,8 +97,7 @@ def _recognised(path: Path) -> Format | None:
             raise ModelError(
                 f"cannot read {path}", why="it is a pipe or a device, and networks are read more than once"
             )
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        head = _head(path)[:HEAD_BYTES]
     except OSError as error:
         raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
     if is_package(path):

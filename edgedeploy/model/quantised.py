@@ -141,12 +141,10 @@ class Half(Record):
 
     def lines(self) -> list[str]:
         """The record as lines for people."""
-        return [self._line(), *([self.accuracy.line()] if self.accuracy else [])]
-
-    def _line(self) -> str:
-        if not self.used:
-            return "all layers stay in single precision; `build --explain` says why"
-        return (
-            f"{self.used} of {self.layers} layers in half precision, "
-            f"which changes outputs by up to {self.error:.2g} of their largest value for {self.judged_by}"
-        )
+        line = "all layers stay in single precision; `build --explain` says why"
+        if self.used:
+            line = (
+                f"{self.used} of {self.layers} layers in half precision, "
+                f"which changes outputs by up to {self.error:.2g} of their largest value for {self.judged_by}"
+            )
+        return [line, *([self.accuracy.line()] if self.accuracy else [])]

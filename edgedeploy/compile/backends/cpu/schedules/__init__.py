@@ -1,7 +1,5 @@
 """Schedule templates for CPUs; vector width, registers and cores of the board's profile give the sizes of tiles."""
 
-from __future__ import annotations
-
 from edgedeploy.compile.backends.cpu.configuration import Columns, Steps
 from edgedeploy.compile.backends.cpu.schedules import dense, depthwise, general, handwritten, integers, winograd
 from edgedeploy.compile.backends.cpu.winograd import PRODUCT, WEIGHT_ROWS
