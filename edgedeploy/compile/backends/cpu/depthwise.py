@@ -102,7 +102,9 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def form(self, configuration: Configuration) -> PackedForm:
-        copied_as = self.layer.types.accumulator if self._widens else None
+        return self._in_tiles(configuration, self.layer.types.accumulator if self._widens else None)
+
+    def _in_tiles(self, configuration: Configuration, copied_as: str | None) -> PackedForm:
         return self.unpacked(self.layer.in_tiles(configuration.register_tile, copied_as=copied_as))
 
     def _product(self, configuration: Configuration) -> float:
