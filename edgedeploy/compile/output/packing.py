@@ -59,14 +59,9 @@ def transform_of(packing: Packing, weights: np.ndarray, backend: Backend) -> tvm
     return scheduled.function.without_attr("global_symbol").with_attr(TRANSFORM_ATTRIBUTE, 1)
 
 
-def replace_functions(
-    module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None = None
-) -> tvm.IRModule:
-    """Call the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
-    return _Replacer.rewritten(module, scheduled, transform)
-
-
 class _Replacer(ir.Rewriter):
+    """Calls the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
+
     def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None) -> None:
         super().__init__(module)
         self._scheduled, self._transform = scheduled, transform
@@ -95,6 +90,9 @@ class _Replacer(ir.Rewriter):
         added = self.builder_.add_func(transform, "transform")
         kind = relax.TensorType(result.shape, str(result.dtype))
         return self.emit(relax.call_tir(added, relax.Tuple([ir.constant(value)]), kind))
+
+
+replace_functions = _Replacer.rewritten
 
 
 class Lifted(NamedTuple):
