@@ -33,7 +33,7 @@ from edgedeploy.records.database import Records
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.precision import check_precision, with_half
+from edgedeploy.selftest.precision import Judge, check_precision, with_half
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.target.facts import Facts
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Tuned
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.model.network import Network
-    from edgedeploy.quantisation.evaluation import Judge
     from edgedeploy.target.board import Board
 
 # Files that may be written next to a package, by kind: Relax and TensorIR, LLVM's intermediate code, assembly, and a

@@ -102,7 +102,7 @@ _MOST_JUDGES = 16  # how many inputs judge the choice of layers at most; each ru
 class Judge:
     """Images that judge the choice of layers in half precision, and labelled ones that state the accuracy.
 
-    `part` is None if no demo says how images become inputs.
+    `selftest.precision.Judge` describes the methods. `part` is None if no demo says how images become inputs.
     """
 
     part: Part | None
@@ -115,7 +115,7 @@ class Judge:
         return key_of({name: identity_of(folder) if folder else None for name, folder in folders.items()})
 
     def inputs(self, network: Network, progress: Progress) -> list[Tensors]:
-        """At most 16 inputs of a network, evenly chosen; none for made-up pictures."""
+        """At most 16 inputs, evenly chosen."""
         if self.calibration is None:
             return []
         feed = self._usage(network).feed if self.part else None
@@ -123,7 +123,7 @@ class Judge:
         return [sample.tensors for sample in given]
 
     def accuracy(self, network: Network, single: Run, half: Run, progress: Progress) -> Accuracy | None:
-        """The accuracy of a network whose compiled part runs in both precisions, if it is asked for."""
+        """The accuracy in both precisions."""
         if self.evaluation is None:
             return None
         evaluation = find_evaluation(self.evaluation, self._usage(network))

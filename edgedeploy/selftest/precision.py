@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import CompileError, InputError, UnsupportedError
-from edgedeploy.model.quantised import Half, JudgedBy, Kept
+from edgedeploy.model.quantised import Accuracy, Half, JudgedBy, Kept
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.selftest.inputs import picture_inputs
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from edgedeploy.compile.passes.half_precision import Layer, Trial
     from edgedeploy.model.network import Network
     from edgedeploy.package.usage import Usage
-    from edgedeploy.quantisation.evaluation import Judge, Run
 
 # The arithmetic of the runs that find the influence of layers, and the fewest runs; several layers of larger networks
 # are switched together.
@@ -39,6 +38,22 @@ _MOST_GFLOP, _FEWEST_RUNS = 200.0, 16
 
 # What trials are compiled for if this machine runs it: the choice should be the same wherever a package is built.
 _USUAL_CPU = {"cpu": "haswell", "cores": 4}
+
+
+Run = Callable[[Tensors], Mapping[str, np.ndarray]]
+
+
+class Judge(Protocol):
+    """What judges the choice of layers in place of made-up pictures, and how accurate the network is."""
+
+    def identity(self) -> str:
+        """A hash of all that it judges by."""
+
+    def inputs(self, network: Network, progress: Progress) -> Sequence[Tensors]:
+        """Inputs of a network; none for made-up pictures."""
+
+    def accuracy(self, network: Network, single: Run, half: Run, progress: Progress) -> Accuracy | None:
+        """The accuracy of a network whose compiled part runs in single and in half precision, if it is asked for."""
 
 
 def with_half(
