@@ -11,16 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from edgedeploy.compile.passes.legalisation import register_reducers
-from edgedeploy.compile.schedules import SHORTEST_VECTOR
-from edgedeploy.compile.schedules.access import (
-    boundaries,
-    combines_stored_conditions,
-    computes_indices,
-    fuse_contiguous,
-    is_partitioned_alike,
-    runs_along_memory,
-    strided_loop,
-)
+from edgedeploy.compile.schedules import SHORTEST_VECTOR, access
 from edgedeploy.compile.schedules.kernel import Kernel, schedule_blocks
 from edgedeploy.compile.tiles import divisors, vector_length
 from edgedeploy.target.board import Board
@@ -41,8 +32,8 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         return
     extents = kernel.extents(block)
     elements = math.prod(extents)
-    strided, cuts = strided_loop(kernel, block), boundaries(kernel, block)
-    members = fuse_contiguous(kernel, block)
+    strided, cuts = access.strided_loop(kernel, block), access.boundaries(kernel, block)
+    members = access.fuse_contiguous(kernel, block)
     *tasks, inner = schedule.get_loops(block)
     along = members[-1] if members else []
     if tasks and kernel.extent(inner) < SHORTEST_VECTOR:
@@ -50,9 +41,9 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         tasks, inner, strided = [], schedule.fuse(*tasks, inner), None
         along = [each for group in members for each in group]
     extent = kernel.extent(inner)
-    partitioned = not computes_indices(kernel, block) and is_partitioned_alike(kernel, block, along)
+    partitioned = not access.computes_indices(kernel, block) and access.is_partitioned_alike(kernel, block, along)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
-    if combines_stored_conditions(kernel, block):
+    if access.combines_stored_conditions(kernel, block):
         length = 1
     whole = whole_vectors([extents[each] for each in along], length)
     if whole < extent:
@@ -109,12 +100,12 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     if not spatial or not reduced:
         return
     one_result = len(schedule.get(block).writes) == 1
-    along = runs_along_memory(kernel, block, loops.index(reduced[-1]))
+    along = access.runs_along_memory(kernel, block, loops.index(reduced[-1]))
     if one_result and along and extents[-1] >= 2 * lanes > 2:
-        alike = is_partitioned_alike(kernel, block, [loops.index(reduced[-1])])
+        alike = access.is_partitioned_alike(kernel, block, [loops.index(reduced[-1])])
         _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes, partitioned=alike)
         return
-    alike = is_partitioned_alike(kernel, block, [loops.index(spatial[-1])])
+    alike = access.is_partitioned_alike(kernel, block, [loops.index(spatial[-1])])
     parts = None
     if one_result and len(reduced) > 1 and math.prod(extents[len(spatial) :]) > LONGEST_SUM and _is_sum(kernel, block):
         parts = schedule.rfactor(reduced[0], factor_axis=0)
