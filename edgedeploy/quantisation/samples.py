@@ -134,11 +134,7 @@ def find_samples(
 
 
 def identity_of(path: Path) -> str:
-    """A hash of the names and contents of all files below a folder, or of a file.
-
-    Raises:
-        InputError: there is neither.
-    """
+    """A hash of the names and contents of all files below a folder, or of a file, which must exist."""
     _require(path)
     return _digest(path, _files_below(path))
 

@@ -72,12 +72,8 @@ def with_half(
 
     `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
     tolerance of half precision. If the profile asks for nothing, networks whose files are in half precision are built
-    as by `auto`, and others in single.
-
-    Raises:
-        UnsupportedError: `half` is asked for, and the CPU has no such arithmetic, the network is quantised, or the pass
-            is disabled.
-        InputError: there is nothing to judge.
+    as by `auto`, and others in single. Refuses `half` if the CPU has no such arithmetic, the network is quantised, or
+    the pass is disabled; and a judge who has nothing to judge.
     """
     wanted = board.precision or ("auto" if judge or _is_in_half(network) else "single")
     if wanted == "single" and judge is None:
