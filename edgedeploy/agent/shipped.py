@@ -17,19 +17,13 @@ _LIST_NAME = "agents.yaml"
 
 
 class Shipped(Record):
-    """One agent of a wheel.
-
-    Attributes:
-        sources: a hash of the agent's own sources and of how they are compiled.
-        versions: of the Python packages that the other sources came from.
-        key: printed by `agent --version` as `build`.
-    """
+    """One agent of a wheel."""
 
     file: str
     target: str
-    sources: str
-    versions: dict[str, str]
-    key: str
+    sources: str  # a hash of the agent's own sources and of how they are compiled
+    versions: dict[str, str]  # of the Python packages that the other sources came from
+    key: str  # printed by `agent --version` as `build`
 
 
 class ShippedList(Record):

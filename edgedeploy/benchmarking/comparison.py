@@ -51,20 +51,15 @@ class Saved(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Change:
-    """One engine on one network, in both reports.
-
-    Attributes:
-        before_ms, after_ms: the medians.
-        ratio: the second divided by the first; above 1, it became slower.
-        p: how often chance alone would give a difference of this size among the turns, by `mann_whitney` of their
-            medians, corrected for the number of changes as Holm does. None if a report has no turns.
-    """
+    """One engine on one network, in both reports."""
 
     case: str
     engine: str
-    before_ms: float
+    before_ms: float  # the median, as is `after_ms`
     after_ms: float
-    ratio: float
+    ratio: float  # the second median divided by the first; above 1, it became slower
+    # How often chance alone would give a difference of this size among the turns, by `mann_whitney` of their medians,
+    # corrected for the number of changes as Holm does. None if a report has no turns.
     p: float | None
 
     @property

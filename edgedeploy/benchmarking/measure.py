@@ -47,27 +47,18 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How engines are measured, and which were left out.
-
-    Attributes:
-        runs: how many inferences of each are timed; as many as fit into short turns if None.
-        before: the networks and engines that were left out before.
-        failed: the errors of networks that failed before, to which others are added. If None, they are raised.
-        energy: whether the energy of an inference is measured, too.
-        profiled: the profile of the machine or board, if the time by function is measured, too.
-        meter: reads the power for that.
-        skipped: networks by engine and reason.
-    """
+    """How engines are measured, and which were left out."""
 
     rounds: int
-    runs: int | None = None
-    before: Sequence[Skipped] = ()
+    runs: int | None = None  # how many inferences of each are timed; as many as fit into short turns if None
+    before: Sequence[Skipped] = ()  # the networks and engines that were left out before
+    # The errors of networks that failed before, to which others are added. If None, they are raised.
     failed: dict[str, EdgedeployError] | None = None
-    energy: bool = False
-    profiled: Board | None = None
+    energy: bool = False  # whether the energy of an inference is measured, too
+    profiled: Board | None = None  # the profile of the machine or board, if the time by function is measured, too
     progress: Progress = SILENT
-    meter: PowerMeter | None = None
-    skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    meter: PowerMeter | None = None  # reads the power for that
+    skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # networks by engine and reason
 
     def metered(self, run: Run) -> Measurement:
         """The same with a meter, if energy is measured; `run` runs scripts where networks run."""

@@ -33,28 +33,18 @@ _MOST_SHOWN = 5
 
 
 class Machine(Record):
-    """Where times were measured.
-
-    Attributes:
-        cores: how many processors this process may use.
-        load: how many processes ran or waited to, on average over the minute before the first measurement; None if
-            unknown.
-        governor: of a board's first core.
-        temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
-        temperature_after_c: of the same zone, after the last measurement.
-        throttled: whether a board slowed itself down during the measurement; None if unknown.
-        emulated: true for a board whose processor is emulated.
-    """
+    """Where times were measured."""
 
     cpu: str
-    cores: int
+    cores: int  # how many processors this process may use
     os: str
+    # How many processes ran or waited to, on average over the minute before the first measurement; None if unknown
     load: float | None = None
-    governor: str | None = None
-    temperature_c: float | None = None
-    temperature_after_c: float | None = None
-    throttled: bool | None = None
-    emulated: bool | None = None
+    governor: str | None = None  # of a board's first core
+    temperature_c: float | None = None  # of a board's hottest zone, in degrees Celsius, before the first measurement
+    temperature_after_c: float | None = None  # of the same zone, after the last measurement
+    throttled: bool | None = None  # whether a board slowed itself down during the measurement; None if unknown
+    emulated: bool | None = None  # true for a board whose processor is emulated
 
     def line(self) -> str:
         """The machine in one line."""
@@ -106,33 +96,24 @@ def case_of(name: str, batch: int | None) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One engine on one network.
-
-    Attributes:
-        device: the processor, or the own name of another device.
-        ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
-        max_rel_diff, max_abs_diff: the `Difference` of the output where it is relatively the largest.
-        same_top1: as `measure.same_top1` finds.
-        batch: how many inferences one call makes, if requested. Times are those of a call.
-        turns_ms: the median of each turn, by which runs are compared: inferences of one turn are not independent.
-        functions: the time by function, the longest first.
-    """
+    """One engine on one network."""
 
     model: str
     engine: str
     version: str
-    device: str
+    device: str  # the processor, or the own name of another device
     threads: int
     times: EndToEnd
-    ratio: float
-    max_rel_diff: float
+    ratio: float  # edgedeploy's median divided by this one; below 1, edgedeploy is quicker
+    max_rel_diff: float  # the `Difference` of the output where this is the largest, as is `max_abs_diff`
     max_abs_diff: float
-    same_top1: bool | None = None
-    batch: int | None = None
+    same_top1: bool | None = None  # as `measure.same_top1` finds
+    batch: int | None = None  # how many inferences one call makes, if requested. Times are those of a call.
     costs: Costs = field(default_factory=Costs)
+    # The median of each turn, by which runs are compared: inferences of one turn are not independent
     turns_ms: tuple[float, ...] = ()
     energy: Energy | None = None
-    functions: tuple[FunctionProfile, ...] | None = None
+    functions: tuple[FunctionProfile, ...] | None = None  # the time by function, the longest first
 
     @property
     def case(self) -> str:
@@ -179,23 +160,17 @@ class Skipped:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The results of a benchmark.
-
-    Attributes:
-        ours, reference: the names of our engine and of the one whose outputs are taken for right.
-        runs: how many inferences of each engine were timed, if requested.
-        untuned: the name of our engine without tuning records, if both were measured.
-    """
+    """The results of a benchmark."""
 
     machine: Machine
-    ours: str
-    reference: str
+    ours: str  # the name of our engine
+    reference: str  # the name of the engine whose outputs are taken for right
     rounds: int
     rows: list[Row]
     skipped: list[Skipped]
-    runs: int | None = None
+    runs: int | None = None  # how many inferences of each engine were timed, if requested
     random_weights: list[str] = field(default_factory=list)
-    untuned: str | None = None
+    untuned: str | None = None  # the name of our engine without tuning records, if both were measured
     failed: dict[str, EdgedeployError] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -31,21 +31,16 @@ class Turn:
 
 @dataclass(frozen=True)
 class Costs:
-    """What an engine needs besides the time of an inference; None if unknown.
+    """What an engine needs besides the time of an inference; None if unknown."""
 
-    Attributes:
-        compile_s: the time of its compiler or converter before the network could be loaded; for edgedeploy, the time
-            of building the package.
-        load_s: from the file to a network that is ready, without importing the engine itself.
-        peak_bytes: the most memory that its process had in use after that, the engine's own code included.
-        size_bytes: of the files that it reads, or of edgedeploy's package, which is compressed.
-    """
-
+    # The time of its compiler or converter before the network could be loaded; for edgedeploy, the time of building the
+    # package
     compile_s: float | None = None
-    load_s: float | None = None
+    load_s: float | None = None  # from the file to a network that is ready, without importing the engine itself
     first_s: float | None = None
+    # The most memory that its process had in use after that, the engine's own code included
     peak_bytes: int | None = None
-    size_bytes: int | None = None
+    size_bytes: int | None = None  # of the files that it reads, or of edgedeploy's package, which is compressed
 
 
 class Player(Protocol):

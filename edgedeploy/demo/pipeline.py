@@ -51,25 +51,19 @@ class Parts:
 
 @dataclass(frozen=True)
 class Network:
-    """One network of a demo, ready to run; `model` is how the user named it, or the demo's own.
-
-    Attributes:
-        model_input: how an image becomes its input; the size is the runner's.
-        output_names: the decoder's names of its outputs; see `called`.
-        length: the used part of its input's width, for a network with an input for it.
-        steps: scale and zero point of its quantised inputs and outputs, by name.
-        camera: whose frames it takes, with `model_input` of the size that they are resized to; None for others.
-    """
+    """One network of a demo, ready to run; `model` is how the user named it, or the demo's own."""
 
     stage: Stage
     model: str
     file: Path
     runner: Runner
-    model_input: ModelInput
+    model_input: ModelInput  # how an image becomes its input; the size is the runner's
     labels: list[str]
-    output_names: Sequence[str] = ()
-    length: int | None = None
+    output_names: Sequence[str] = ()  # the decoder's names of its outputs; see `called`
+    length: int | None = None  # the used part of its input's width, for a network with an input for it
+    # Scale and zero point of its quantised inputs and outputs, by name
     steps: Mapping[str, Steps] = field(default_factory=dict)
+    # Whose frames it takes, with `model_input` of the size that they are resized to; None for others
     camera: Camera | None = None
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
@@ -102,20 +96,15 @@ class SizedNetwork:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of one network for one image.
-
-    Attributes:
-        timing: the times of the inferences, without pre- and postprocessing.
-        parts: the times of all parts, for the inference that gave the results.
-        then: the next network's outcome for each detection, in pixels of the same image; results without a place get
-            that of the detection.
-    """
+    """The results of one network for one image."""
 
     detections: list[Detection]
-    timing: Timing
-    parts: Parts
+    timing: Timing  # the times of the inferences, without pre- and postprocessing
+    parts: Parts  # the times of all parts, for the inference that gave the results
     network: Network
     frame: Frame
+    # The next network's outcome for each detection, in pixels of the same image; results without a place get that of
+    # the detection
     then: tuple[Outcome, ...] = ()
 
     @property

@@ -46,38 +46,25 @@ OpenTensors = Annotated[Listed[TensorSpec], Field(min_length=1), AfterValidator(
 
 
 class Case(Record):
-    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
+    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute."""
 
-    Attributes:
-        name: the kind of inputs, such as `random`.
-        inputs, outputs: members with the raw little-endian values, in the network's order.
-        usual: the relative tolerance of an output that rounding changes little.
-        relative: the tolerance of each output.
-        absolute: the additional tolerance for outputs close to zero.
-        spread: the effect of rounding on each output, as a fraction of its largest value: the difference between other
-            kernels of the reference and it. None if unknown.
-    """
-
-    name: str
-    inputs: Listed[MemberName]
+    name: str  # the kind of inputs, such as `random`
+    inputs: Listed[MemberName]  # members with the raw little-endian values, in the network's order; `outputs` as well
     outputs: Listed[MemberName]
-    usual: Tolerance
-    relative: Listed[Tolerance]
-    absolute: Tolerance
+    usual: Tolerance  # the relative tolerance of an output that rounding changes little
+    relative: Listed[Tolerance]  # the tolerance of each output
+    absolute: Tolerance  # the additional tolerance for outputs close to zero
+    # The effect of rounding on each output, as a fraction of its largest value: the difference between other kernels of
+    # the reference and it. None if unknown.
     spread: Listed[Tolerance | None]
 
 
 class SelfTest(Record):
-    """How a package checks itself.
-
-    Attributes:
-        reference: the program that gave the expected outputs.
-        spread_to: its other kernels, for the spread; None if there were none.
-    """
+    """How a package checks itself."""
 
     cases: Annotated[Listed[Case], Field(min_length=1)]
-    reference: str
-    spread_to: str | None = None
+    reference: str  # the program that gave the expected outputs
+    spread_to: str | None = None  # its other kernels, for the spread; None if there were none
 
     @property
     def relative(self) -> float:
@@ -104,14 +91,10 @@ class SelfTest(Record):
 
 
 class TailMember(Record):
-    """The tail after the compiled part of the network; see `tail`.
-
-    Attributes:
-        outputs: of the network, in order; a size of -1 depends on the data.
-    """
+    """The tail after the compiled part of the network; see `tail`."""
 
     file: MemberName
-    outputs: OpenTensors
+    outputs: OpenTensors  # of the network, in order; a size of -1 depends on the data
 
 
 class Entry(Record):

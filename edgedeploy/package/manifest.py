@@ -56,38 +56,26 @@ class Member(Record):
 
 
 class Abi(Record):
-    """What the package's code needs of a machine, from its ELF file.
+    """What the package's code needs of a machine, from its ELF file."""
 
-    Attributes:
-        elf_class: 32 or 64 bits.
-        machine: ELF's name of the architecture, such as `EM_AARCH64`.
-        float_abi: only on 32-bit ARM.
-        glibc: the newest version that a symbol needs, if any.
-        features: LLVM feature flags beyond that CPU's own.
-    """
-
-    elf_class: Annotated[Literal[32, 64], BeforeValidator(whole)]
-    machine: str
-    float_abi: Literal["hard", "soft"] | None
+    elf_class: Annotated[Literal[32, 64], BeforeValidator(whole)]  # 32 or 64 bits
+    machine: str  # ELF's name of the architecture, such as `EM_AARCH64`
+    float_abi: Literal["hard", "soft"] | None  # only on 32-bit ARM
+    # The newest version that a symbol needs, if any
     glibc: Annotated[str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){0,3}$")] | None
     libraries: Listed[str]
     cpu: str
-    features: Listed[str]
+    features: Listed[str]  # LLVM feature flags beyond that CPU's own
 
 
 class Memory(Record):
-    """The memory of one open network, without its code, inputs and the runtime.
+    """The memory of one open network, without its code, inputs and the runtime."""
 
-    Attributes:
-        workspace_bytes: intermediate tensors and outputs, as planned at build time: those that do not live at the same
-            time share memory. TVM rounds each storage up to a whole page.
-        scratch_bytes: at most, for each thread, tensors that never leave a function.
-        constants_bytes: its weights.
-    """
-
+    # Intermediate tensors and outputs, as planned at build time: those that do not live at the same time share memory.
+    # TVM rounds each storage up to a whole page.
     workspace_bytes: Annotated[int, Field(ge=0)]
-    scratch_bytes: Annotated[int, Field(ge=0)]
-    constants_bytes: Annotated[int, Field(ge=0)]
+    scratch_bytes: Annotated[int, Field(ge=0)]  # at most, for each thread, tensors that never leave a function
+    constants_bytes: Annotated[int, Field(ge=0)]  # its weights
 
     def line(self) -> str:
         """The memory in one line for people."""
@@ -98,15 +86,11 @@ class Memory(Record):
 
 
 class Check(Record):
-    """How a package's code was compared with the reference before the package was written.
+    """How a package's code was compared with the reference before the package was written."""
 
-    Attributes:
-        how: `compiled for this machine` is the same network, but not the board's code.
-        emulator: the program that ran the board's code, and its version.
-    """
-
+    # `compiled for this machine` is the same network, but not the board's code
     how: Literal["here", "emulated", "compiled for this machine", "no"]
-    emulator: str | None = None
+    emulator: str | None = None  # the program that ran the board's code, and its version
 
     def line(self) -> str:
         """The check in one line for people."""
@@ -114,52 +98,42 @@ class Check(Record):
 
 
 class Manifest(Record):
-    """All information about a package.
-
-    Attributes:
-        model_sha256: SHA-256 of the file that describes the network.
-        weights: `random` if its weights are seeded random values, for measurements only.
-        build_key: a hash of everything that the package depends on: equal keys mean equal packages, except `checked`.
-        target: TVM's target.
-        device: a part of the name of its device, of the kind of its target; None for the CPU.
-        versions: of edgedeploy, TVM, the numerics' reference and packages that add passes.
-        set_inputs: inputs of the network's file that are constants in the package, with their values.
-        inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
-        further: the same network for other shapes of its inputs; most packages have one shape.
-        quantisation: how it was quantised, and the loss; None for a float network.
-        half: the layers in half precision; None if all are in single.
-        usage: how images become its input, and its outputs results; None if unknown.
-        transformed: weights that the library transforms when it is loaded, each under the name of its member; its
-            function `TRANSFORM` takes them, and entries take its results after their inputs.
-    """
+    """All information about a package."""
 
     format: Annotated[Literal[1], BeforeValidator(whole)] = FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
-    model_sha256: Sha256
+    model_sha256: Sha256  # SHA-256 of the file that describes the network
+    # `random` if its weights are seeded random values, for measurements only
     weights: Literal["file", "random"] = "file"
     board: str
+    # A hash of everything that the package depends on: equal keys mean equal packages, except `checked`
     build_key: Sha256
-    target: dict[str, object]
-    device: str | None = Field(None, alias="opencl_device")  # as the agent reads it
+    target: dict[str, object]  # TVM's target
+    # A part of the name of its device, of the kind of its target; None for the CPU. The agent reads it under its alias.
+    device: str | None = Field(None, alias="opencl_device")
     threads: Annotated[int, Field(gt=0, le=MAXIMUM_THREADS)]
-    versions: dict[str, str]
+    versions: dict[str, str]  # of edgedeploy, TVM, the numerics' reference and packages that add passes
     linker: str
     tuning_records: Sha256 | None = None
     disabled_passes: Listed[str] = []
+    # Inputs of the network's file that are constants in the package, with their values
     set_inputs: dict[str, object] = {}
-    inputs: Tensors
-    outputs: Tensors
+    inputs: Tensors  # of the network, in order
+    outputs: Tensors  # of its compiled part if it has a tail
     tail: TailMember | None = None
+    # The same network for other shapes of its inputs; most packages have one shape
     further: Annotated[Listed[Entry], Field(max_length=MAXIMUM_ENTRIES - 1)] = []
     heads: Listed[Head] = []
     metadata: dict[str, str] = {}
-    quantisation: Quantisation | None = None
-    half: Half | None = None
-    usage: Usage | None = None
+    quantisation: Quantisation | None = None  # how it was quantised, and the loss; None for a float network
+    half: Half | None = None  # the layers in half precision; None if all are in single
+    usage: Usage | None = None  # how images become its input, and its outputs results; None if unknown
     abi: Abi
     memory: Memory
     selftest: SelfTest
     checked: Check
+    # Weights that the library transforms when it is loaded, each under the name of its member; its function `TRANSFORM`
+    # takes them, and entries take its results after their inputs
     transformed: Tensors = []
     files: dict[MemberName, Member]
 

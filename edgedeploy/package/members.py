@@ -67,20 +67,14 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class FunctionWork(Record):
-    """One function of a network, with all its calls in an inference.
-
-    Attributes:
-        type: of its first input.
-        operations: arithmetic operations (a multiply-add is two) of layers that are computed directly.
-        bytes: of its inputs, including weights, and outputs.
-    """
+    """One function of a network, with all its calls in an inference."""
 
     function: str
     calls: Count
     template: str | None
-    type: str
-    operations: Count
-    bytes: Count
+    type: str  # of its first input
+    operations: Count  # arithmetic operations (a multiply-add is two) of layers that are computed directly
+    bytes: Count  # of its inputs, including weights, and outputs
 
 
 _LIST = TypeAdapter(list[FunctionWork])

@@ -91,22 +91,18 @@ _DEEPEST = 8
 
 
 class ModelInput(Record):
-    """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`.
-
-    Attributes:
-        shape: the default shape; networks with free dimensions are built for this shape.
-        kind: `tensor` for an input that is not an image; only its name and shape are known.
-        mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
-        scale: multiplied with each channel after that, in the same order.
-    """
+    """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`."""
 
     name: str
+    # The default shape; networks with free dimensions are built for this shape
     shape: list[Annotated[int, Field(gt=0)]]
+    # `tensor` for an input that is not an image; only its name and shape are known
     kind: Literal["image", "tensor"] = "image"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
+    # Subtracted from each channel, in pixel units (0 to 255), in the order of `colour`
     mean: list[float] = [0.0, 0.0, 0.0]
-    scale: list[float] = [1.0, 1.0, 1.0]
+    scale: list[float] = [1.0, 1.0, 1.0]  # multiplied with each channel after that, in the same order
 
     @model_validator(mode="after")
     def _one_value_per_channel(self) -> ModelInput:
@@ -131,27 +127,20 @@ class Usage(Record):
     """The part of a demo about this network, as `demos/*.yaml` and `models/*.yaml` state it.
 
     `heads` and `metadata` of the manifest complete it: see `Decoder.fitted`.
-
-    Attributes:
-        stage: the number of the network in the demo, from 1: the second one takes crops around results of the first.
-        input: the image input; its shape is that of the zoo's entry, and the manifest's `inputs` have the built shape.
-            With a camera, it has the built shape, and the manifest's input is the frame.
-        fit: how an image is resized to the input, unless the network's metadata states it.
-        decoder: the postprocessing, by its `kind`, with its parameters.
-        outputs: the decoder's names of the outputs, in order, if they differ from the network's.
-        labels: the names of the classes; if empty, those in the network's metadata.
-        camera: whose frames the network takes; None if it takes preprocessed images.
     """
 
     demo: str
+    # The number of the network in the demo, from 1: the second one takes crops around results of the first
     stage: Annotated[int, Field(gt=0)] = 1
+    # The image input; its shape is that of the zoo's entry, and the manifest's `inputs` have the built shape. With a
+    # camera, it has the built shape, and the manifest's input is the frame.
     input: ModelInput
-    fit: Fit | Parameters
-    decoder: Parameters
+    fit: Fit | Parameters  # how an image is resized to the input, unless the network's metadata states it
+    decoder: Parameters  # the postprocessing, by its `kind`, with its parameters
     log: str
-    outputs: Listed[str] = []
-    labels: Listed[str] = []
-    camera: Camera | None = None
+    outputs: Listed[str] = []  # the decoder's names of the outputs, in order, if they differ from the network's
+    labels: Listed[str] = []  # the names of the classes; if empty, those in the network's metadata
+    camera: Camera | None = None  # whose frames the network takes; None if it takes preprocessed images
 
     @field_validator("fit", "decoder")
     @classmethod

@@ -24,33 +24,20 @@ class _TaskRecord(Record):
 
 
 class TaskSummary(_TaskRecord):
-    """A task before it is tuned.
+    """A task before it is tuned."""
 
-    Attributes:
-        mflop: millions of arithmetic operations of one run.
-        candidates: how many there are, with the default; None if no event of a run states it.
-        trials: how many it has at most, with those of earlier runs.
-        done: how many earlier runs measured.
-    """
-
-    mflop: Quantity
-    candidates: Count | None
-    trials: Count
-    done: Count = 0
+    mflop: Quantity  # millions of arithmetic operations of one run
+    candidates: Count | None  # how many there are, with the default; None if no event of a run states it
+    trials: Count  # how many it has at most, with those of earlier runs
+    done: Count = 0  # how many earlier runs measured
 
 
 class TaskResult(_TaskRecord):
-    """A task after it was tuned.
+    """A task after it was tuned."""
 
-    Attributes:
-        default_ms: of the untuned default; None if it could not be measured.
-        best_ms: of the best candidate, measured interleaved with the default.
-        trials: of all runs that count, with failures.
-    """
-
-    default_ms: Quantity | None
-    best_ms: Quantity | None
-    trials: Count
+    default_ms: Quantity | None  # of the untuned default; None if it could not be measured
+    best_ms: Quantity | None  # of the best candidate, measured interleaved with the default
+    trials: Count  # of all runs that count, with failures
     failures: Count
     configuration: dict[str, Any] | None = None
 

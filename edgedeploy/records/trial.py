@@ -44,26 +44,18 @@ Failure = Literal["build", "timeout", "crash", "error"]
 
 
 class Trial(Record):
-    """The result of one candidate.
+    """The result of one candidate."""
 
-    Attributes:
-        time: in UTC.
-        workload: the structural hash of the task's function, which names the task in records.
-        number: of the trial in its task, counted from 0, which is the untuned default.
-        seconds: each measurement of one run of the kernel; empty if it failed.
-        final: measured again at the end of its task, interleaved with the default and the other best.
-    """
-
-    time: Time
+    time: Time  # in UTC
     run: str
     task: str
-    workload: str
-    number: Count
+    workload: str  # the structural hash of the task's function, which names the task in records
+    number: Count  # of the trial in its task, counted from 0, which is the untuned default
     configuration: dict[str, Any]
-    seconds: Listed[Quantity] = []
+    seconds: Listed[Quantity] = []  # each measurement of one run of the kernel; empty if it failed
     failure: Failure | None = None
     error: str | None = None
-    final: bool = False
+    final: bool = False  # measured again at the end of its task, interleaved with the default and the other best
     host: str = "local"
     conditions: Conditions | None = None
 

@@ -29,16 +29,13 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
 
 @dataclass(frozen=True)
 class AccuracyRule:
-    """How accurate a network must be to be released; None for any.
+    """How accurate a network must be to be released; None for any."""
 
-    Attributes:
-        minimum: of the recorded accuracy or, without one, of the agreement with the float network. A package that
-            records neither is refused.
-        max_loss: the largest loss of accuracy by quantisation or half precision; of agreement, 1 minus it. Networks in
-            single precision, and those in half that record no accuracy, have no loss.
-    """
-
+    # Of the recorded accuracy or, without one, of the agreement with the float network. A package that records neither
+    # is refused.
     minimum: float | None = None
+    # The largest loss of accuracy by quantisation or half precision; of agreement, 1 minus it. Networks in single
+    # precision, and those in half that record no accuracy, have no loss.
     max_loss: float | None = None
 
     def check(self, manifest: Manifest) -> None:

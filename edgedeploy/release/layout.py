@@ -38,18 +38,12 @@ _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Release:
-    """A release to put on a board.
-
-    Attributes:
-        contents: files by name, with the manifest and the agent.
-        blobs: the SHA-256 of each file, by name.
-        content: SHA-256 over names and blobs: equal for equal releases.
-    """
+    """A release to put on a board."""
 
     manifest: Manifest
-    contents: Mapping[str, bytes]
-    blobs: Mapping[str, str]
-    content: str
+    contents: Mapping[str, bytes]  # files by name, with the manifest and the agent
+    blobs: Mapping[str, str]  # the SHA-256 of each file, by name
+    content: str  # SHA-256 over names and blobs: equal for equal releases
     agent_abi: Abi
 
     @classmethod

@@ -42,27 +42,18 @@ State = Literal["pushed", "already there", "would be pushed"]
 
 @dataclass(frozen=True, repr=False)
 class Pushed:
-    """The result of a push.
-
-    Attributes:
-        id: the release's name on the board; None for a dry run.
-        uploaded: sizes in bytes of the files that were sent, or would be, by name in the package.
-        sent: bytes sent altogether, with commands.
-        test: the agent's report of the self-test.
-        health: the health check's output; None without one.
-        compiled_up_to: of a network with a tail, which boards do not compute: the outputs before it.
-    """
+    """The result of a push."""
 
     model: str
-    id: str | None
+    id: str | None  # the release's name on the board; None for a dry run
     state: State
-    uploaded: dict[str, int]
-    sent: int
+    uploaded: dict[str, int]  # sizes in bytes of the files that were sent, or would be, by name in the package
+    sent: int  # bytes sent altogether, with commands
     seconds: float
     facts: Facts
-    test: dict[str, Any] = field(default_factory=dict)
-    health: str | None = None
-    compiled_up_to: tuple[str, ...] = ()
+    test: dict[str, Any] = field(default_factory=dict)  # the agent's report of the self-test
+    health: str | None = None  # the health check's output; None without one
+    compiled_up_to: tuple[str, ...] = ()  # of a network with a tail, which boards do not compute: the outputs before it
 
     def __repr__(self) -> str:
         release = f" {self.id}" if self.id else ""

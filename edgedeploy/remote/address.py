@@ -39,22 +39,15 @@ _FAULTS = [
 
 @dataclass(frozen=True)
 class Address:
-    """Where and how to log in to a board; fields that are None are left to `~/.ssh/config` and its defaults.
+    """Where and how to log in to a board; fields that are None are left to `~/.ssh/config` and its defaults."""
 
-    Attributes:
-        host: a name, a number, or an alias in `~/.ssh/config`.
-        key: the only private key to offer; None for the user's own keys and agent.
-        known_hosts: the only file of trusted host keys; None for edgedeploy's and the user's own.
-        name: for messages, if it differs from the address.
-        said_by: where the address comes from, if not from the command line.
-    """
-
-    host: str
+    host: str  # a name, a number, or an alias in `~/.ssh/config`
     user: str | None = None
     port: int | None = None
-    key: Path | None = None
-    known_hosts: Path | None = None
-    name: str | None = None
+    key: Path | None = None  # the only private key to offer; None for the user's own keys and agent
+    known_hosts: Path | None = None  # the only file of trusted host keys; None for edgedeploy's and the user's own
+    name: str | None = None  # for messages, if it differs from the address
+    # Where the address comes from, if not from the command line
     said_by: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:

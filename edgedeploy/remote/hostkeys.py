@@ -60,20 +60,14 @@ class Marker(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a file of known hosts.
-
-    Attributes:
-        names: the hosts: patterns, or one hashed name.
-        type: of the key, such as `ssh-ed25519`.
-        blob: the public key in SSH's wire format.
-    """
+    """A line of a file of known hosts."""
 
     path: Path
     line: int
     marker: Marker
-    names: str
-    type: str
-    blob: bytes
+    names: str  # the hosts: patterns, or one hashed name
+    type: str  # of the key, such as `ssh-ed25519`
+    blob: bytes  # the public key in SSH's wire format
 
     def is_of(self, name: str) -> bool:
         """Whether the line is about a host, by its name as `name_of` writes it."""

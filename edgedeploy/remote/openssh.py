@@ -30,33 +30,21 @@ _JUMP = re.compile(r"(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+
 
 @dataclass(frozen=True)
 class Settings:
-    """How to log in to one host, as ssh_config(5) describes.
+    """How to log in to one host, as ssh_config(5) describes."""
 
-    Attributes:
-        name: the requested name, number or alias.
-        identities: the files of IdentityFile that exist.
-        identities_only: offer only the agent's keys that `identities` names.
-        agent: offer keys of ssh-agent; false for `IdentityAgent none`.
-        alias: HostKeyAlias, another name for its host key.
-        known_hosts: UserKnownHostsFile and GlobalKnownHostsFile.
-        strict: StrictHostKeyChecking is `yes`.
-        jump: ProxyJump: `[USER@]HOST[:PORT],...` in order.
-        command: ProxyCommand, with its tokens replaced.
-    """
-
-    name: str
+    name: str  # the requested name, number or alias
     host: str
     port: int
     user: str
-    identities: tuple[Path, ...] = ()
-    identities_only: bool = False
-    agent: bool = True
-    alias: str | None = None
-    known_hosts: tuple[Path, ...] = ()
+    identities: tuple[Path, ...] = ()  # the files of IdentityFile that exist
+    identities_only: bool = False  # offer only the agent's keys that `identities` names
+    agent: bool = True  # offer keys of ssh-agent; false for `IdentityAgent none`
+    alias: str | None = None  # HostKeyAlias, another name for its host key
+    known_hosts: tuple[Path, ...] = ()  # UserKnownHostsFile and GlobalKnownHostsFile
     revoked: Path | None = None
-    strict: bool = False
-    jump: str | None = None
-    command: str | None = None
+    strict: bool = False  # StrictHostKeyChecking is `yes`
+    jump: str | None = None  # ProxyJump: `[USER@]HOST[:PORT],...` in order
+    command: str | None = None  # ProxyCommand, with its tokens replaced
 
 
 def route(address: Address, progress: Progress = SILENT) -> list[Settings]:

@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where networks run.
-
-    Attributes:
-        host: the board's address if it is not the profile's; `local` for this machine.
-        virtual: use the profile's virtual board; the user's setting if None.
-    """
+    """Where networks run."""
 
     board: ResolvedBoard
-    host: str | None = None
-    virtual: bool | None = None
+    host: str | None = None  # the board's address if it is not the profile's; `local` for this machine
+    virtual: bool | None = None  # use the profile's virtual board; the user's setting if None
     strict: bool = False
 
     def __post_init__(self) -> None:

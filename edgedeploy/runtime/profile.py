@@ -22,24 +22,15 @@ NAMES = ("function", "type")
 
 @dataclass(frozen=True)
 class FunctionProfile:
-    """The time of a function of a network in an inference, all its calls together.
+    """The time of a function of a network in an inference, all its calls together."""
 
-    Attributes:
-        function: its name, or `RUNTIME`.
-        ms: the median over the inferences, in milliseconds.
-        share: of the time of all functions.
-        type: dtype of the first tensor that it reads; in another engine's profile, the kind of operator. None for the
-            runtime.
-        work: None for the runtime, and for packages that do not state it.
-        of_peak: multiplications as a share of the peak of the board's cores; None if unknown.
-    """
-
-    function: str
-    ms: float
-    share: float = 0.0
+    function: str  # its name, or `RUNTIME`
+    ms: float  # the median over the inferences, in milliseconds
+    share: float = 0.0  # of the time of all functions
+    # Dtype of the first tensor that it reads; in another engine's profile, the kind of operator. None for the runtime.
     type: str | None = None
-    work: FunctionWork | None = None
-    of_peak: float | None = None
+    work: FunctionWork | None = None  # None for the runtime, and for packages that do not state it
+    of_peak: float | None = None  # multiplications as a share of the peak of the board's cores; None if unknown
 
     @property
     def gflops(self) -> float | None:

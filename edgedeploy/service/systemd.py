@@ -36,20 +36,13 @@ LOGS = script(__package__, "logs.sh")
 
 @dataclass(frozen=True)
 class Choices:
-    """Options of a service; None for no limit, and for the package's threads.
+    """Options of a service; None for no limit, and for the package's threads."""
 
-    Attributes:
-        memory_max: bytes, with K, M or G, or a share such as `50%`.
-        cpu_quota: processor time as a share of one processor, such as `150%`.
-        watchdog_s: the time limit of one inference, in seconds.
-        camera: a camera of the board, as for `agent demo --camera`.
-    """
-
-    memory_max: str | None = None
-    cpu_quota: str | None = None
+    memory_max: str | None = None  # bytes, with K, M or G, or a share such as `50%`
+    cpu_quota: str | None = None  # processor time as a share of one processor, such as `150%`
     threads: int | None = None
-    watchdog_s: int = WATCHDOG_S
-    camera: str | None = None
+    watchdog_s: int = WATCHDOG_S  # the time limit of one inference, in seconds
+    camera: str | None = None  # a camera of the board, as for `agent demo --camera`
 
     def __post_init__(self) -> None:
         if self.memory_max and not re.fullmatch(r"[1-9]\d{0,14}[KMG]?|[1-9]\d?%|100%", self.memory_max):
@@ -98,18 +91,12 @@ def unit_text(
 
 @dataclass(frozen=True)
 class Installed:
-    """A service that was installed and runs.
-
-    Attributes:
-        socket: its path for shells on the board.
-        lingers: it starts with the board, and not only when its user logs in.
-        backs_off: the waits between restarts grow while it fails.
-    """
+    """A service that was installed and runs."""
 
     unit: str
-    socket: str
-    lingers: bool
-    backs_off: bool
+    socket: str  # its path for shells on the board
+    lingers: bool  # it starts with the board, and not only when its user logs in
+    backs_off: bool  # the waits between restarts grow while it fails
 
 
 @dataclass(frozen=True)

@@ -54,23 +54,17 @@ class Memory(Costs):
 
 
 class CoreModel(Record):
-    """How a core's cycles are predicted. Only cores for which published times confirm it have one.
+    """How a core's cycles are predicted. Only cores for which published times confirm it have one."""
 
-    Attributes:
-        llvm: llvm-mca's name of the model that stands for the core (`-mcpu`).
-        error: the difference of predictions from published times, as a fraction of these; docs/predictions.md. Networks
-            that multiply integers, and several threads, have their own.
-        byte_products: products of bytes per cycle at most.
-        branch: cycles of the end of a loop that the branch predictor does not foresee.
-    """
-
-    llvm: str
+    llvm: str  # llvm-mca's name of the model that stands for the core (`-mcpu`)
     clock_mhz: Positive
+    # The difference of predictions from published times, as a fraction of these; docs/predictions.md. Networks that
+    # multiply integers, and several threads, have their own.
     error: Fraction
     integer_error: Fraction
     threads_error: Fraction
-    byte_products: Annotated[float, Field(gt=0)]
-    branch: Cycles
+    byte_products: Annotated[float, Field(gt=0)]  # products of bytes per cycle at most
+    branch: Cycles  # cycles of the end of a loop that the branch predictor does not foresee
     l1: L1
     l2: L2
     l3: L3 | None = None

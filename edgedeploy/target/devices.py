@@ -22,10 +22,6 @@ KINDS = {"opencl": "edgedeploy.target.opencl.profile:OpenCL"}
 class Device(Record):
     """An entry of a profile's `devices`.
 
-    Attributes:
-        backend: its kind; also that of TVM's targets for it, if it has a runtime.
-        name: a part of the device's name among its kind.
-
     Class attributes:
         compiler: the `compile.backend.Backend` for it, as `module:class`.
         runtime: the module that runs networks on it (see `runtime/opencl.py`); None if its functions run on the board's
@@ -37,8 +33,8 @@ class Device(Record):
         environment: variables that virtual boards set for it.
     """
 
-    backend: str
-    name: str = ""
+    backend: str  # its kind; also that of TVM's targets for it, if it has a runtime
+    name: str = ""  # a part of the device's name among its kind
 
     compiler: ClassVar[str]
     runtime: ClassVar[str | None] = None

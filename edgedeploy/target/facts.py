@@ -20,35 +20,24 @@ HERE = "local"
 
 
 class Facts(Record):
-    """What a board is. Unknown facts are None, or empty.
+    """What a board is. Unknown facts are None, or empty."""
 
-    Attributes:
-        machine, kernel: from `uname`.
-        system: the name of its distribution.
-        hardware: the name of the board, or of its processor.
-        elf_class, elf_machine, float_abi: of its programs; a 64-bit kernel may run a 32-bit system.
-        features: of the processor, as in /proc/cpuinfo.
-        governor: of the first core's frequency.
-        temperature_c: of the hottest zone.
-        free_bytes: of the disk below the home folder.
-        agent: the build of the agent that answered.
-    """
-
-    machine: str | None = None
+    machine: str | None = None  # from `uname`, as is `kernel`
     kernel: str | None = None
-    system: str | None = None
-    hardware: str | None = None
+    system: str | None = None  # the name of its distribution
+    hardware: str | None = None  # the name of the board, or of its processor
+    # Of its programs, as are the next two; a 64-bit kernel may run a 32-bit system
     elf_class: Literal[32, 64] | None = None
     elf_machine: str | None = None
     float_abi: Literal["hard", "soft"] | None = None
     glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None = None
-    features: list[str] = []
+    features: list[str] = []  # of the processor, as in /proc/cpuinfo
     cores: int | None = None
-    governor: str | None = None
-    temperature_c: float | None = None
+    governor: str | None = None  # of the first core's frequency
+    temperature_c: float | None = None  # of the hottest zone
     memory_bytes: int | None = None
-    free_bytes: int | None = None
-    agent: str | None = None
+    free_bytes: int | None = None  # of the disk below the home folder
+    agent: str | None = None  # the build of the agent that answered
     opencl: list[Device] = []
 
     def line(self) -> str:

@@ -10,15 +10,10 @@ from edgedeploy.target.facts import defaults, of_real_boards
 
 @dataclass(frozen=True)
 class ResolvedBoard:
-    """A board with everything known about it.
+    """A board with everything known about it."""
 
-    Attributes:
-        name: as the user wrote it: the name of a profile, or a path to its file.
-        label: the profile's name in messages, packages, records and folders.
-    """
-
-    name: str
-    label: str
+    name: str  # as the user wrote it: the name of a profile, or a path to its file
+    label: str  # the profile's name in messages, packages, records and folders
     profile: Board
 
 

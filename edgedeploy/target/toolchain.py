@@ -76,22 +76,15 @@ TOOLCHAINS = Catalog("toolchain", "toolchains", Toolchain)
 
 @dataclass(frozen=True)
 class Driver:
-    """An installed compiler driver with its options for a board; `check` tests it.
+    """An installed compiler driver with its options for a board; `check` tests it."""
 
-    Attributes:
-        toolchain: the toolchain's name, or the command of a cross compiler used instead.
-        command: the program with the options of every call.
-        language: `c` or `c++`.
-        identity: identifies its output: the versions of compiler and linker, and the options.
-    """
-
-    toolchain: str
-    command: tuple[str, ...]
+    toolchain: str  # the toolchain's name, or the command of a cross compiler used instead
+    command: tuple[str, ...]  # the program with the options of every call
     static_options: tuple[str, ...]
     triple: str
     float_abi: str | None
-    language: str
-    identity: str
+    language: str  # `c` or `c++`
+    identity: str  # identifies its output: the versions of compiler and linker, and the options
 
     @property
     def first_use(self) -> str:

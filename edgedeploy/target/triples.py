@@ -33,18 +33,12 @@ class ControlBits(Record):
 
 
 class Core(Record):
-    """A CPU, by LLVM's name.
-
-    Attributes:
-        part: its part number in /proc/cpuinfo; None if its features identify it.
-        features: the features that its code relies on, as in /proc/cpuinfo; empty if unknown.
-        in_order: whether a load is not hidden behind the arithmetic of an earlier step.
-    """
+    """A CPU, by LLVM's name."""
 
     name: str
-    part: str | None = None
-    features: list[str] = []
-    in_order: bool = False
+    part: str | None = None  # its part number in /proc/cpuinfo; None if its features identify it
+    features: list[str] = []  # the features that its code relies on, as in /proc/cpuinfo; empty if unknown
+    in_order: bool = False  # whether a load is not hidden behind the arithmetic of an earlier step
 
 
 class Vector(Record):

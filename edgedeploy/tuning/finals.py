@@ -47,14 +47,10 @@ _TURN_MS, _MOST_INFERENCES = 100, 50
 
 
 class Finals:
-    """The finalists of all tasks of a run, and their results.
-
-    Attributes:
-        finalists: of each task the default, and the candidates that came near it or passed it alone, the fastest first.
-        results: of each task that was tuned.
-    """
+    """The finalists of all tasks of a run, and their results."""
 
     def __init__(self, run: str, tasks: Sequence[Task], record: Callable[[Trial], None]) -> None:
+        # Of each task the default, and the candidates that came near it or passed it alone, the fastest first.
         self.finalists: dict[str, list[tuple[Configuration, Trial]]] = {}
         self.results: dict[str, TaskResult] = {}
         self._run, self._tasks, self._record = run, tasks, record

@@ -154,23 +154,17 @@ class Measurer(WorkerPool):
 
 @dataclass
 class _Share:
-    """The part of a batch that one device measures.
-
-    Attributes:
-        outcomes: of all candidates of the batch.
-        advance: is called for each of `waiting`.
-        waiting: indices of candidates, in the order in which they are measured; some may be there more than once.
-        doubtful: a candidate was blamed for a crash, and it is not known yet whether the device is still there.
-        suspect: the candidate that ran when a session broke, until another one succeeded.
-    """
+    """The part of a batch that one device measures."""
 
     batch: Batch
+    # Indices of candidates, in the order in which they are measured; some may be there more than once
     waiting: list[int]
-    outcomes: list[Outcome]
+    outcomes: list[Outcome]  # of all candidates of the batch
     limit_s: float
-    advance: Callable[[], None]
+    advance: Callable[[], None]  # is called for each of `waiting`
+    # A candidate was blamed for a crash, and it is not known yet whether the device is still there
     doubtful: bool = False
-    suspect: int | None = None
+    suspect: int | None = None  # the candidate that ran when a session broke, until another one succeeded
 
     def __post_init__(self) -> None:
         self._crashes: Counter[int] = Counter()

@@ -35,24 +35,16 @@ TIMEOUT_MARK = "RPCSessionTimeoutError"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a function is timed.
+    """How a function is timed."""
 
-    Attributes:
-        number: runs in a row whose mean is one time.
-        repeat: how many times are taken.
-        min_repeat_ms: `number` grows until the runs of one time take so long.
-        timeout_s: of all of that for one function, with its first run.
-        displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
-            caches: about twice the last cache before memory; 0 for warm caches. Other devices' caches stay warm.
-        device: that functions run on, of a kind with its own runtime; None for the CPU.
-    """
-
-    number: int = 1
-    repeat: int = 10
-    min_repeat_ms: int = 0
-    timeout_s: float = 10
+    number: int = 1  # runs in a row whose mean is one time
+    repeat: int = 10  # how many times are taken
+    min_repeat_ms: int = 0  # `number` grows until the runs of one time take so long
+    timeout_s: float = 10  # of all of that for one function, with its first run
+    # Of other memory that each thread reads before each repeat, so that weights are not in its caches: about twice the
+    # last cache before memory; 0 for warm caches. Other devices' caches stay warm.
     displaced_bytes: int = 2 << 20
-    device: Device | None = None
+    device: Device | None = None  # that functions run on, of a kind with its own runtime; None for the CPU
 
     @classmethod
     def on(cls, board: Board, **timing: Any) -> Evaluation:

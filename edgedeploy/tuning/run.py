@@ -35,19 +35,12 @@ MOST_REPETITIONS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """How tasks are searched.
+    """How tasks are searched."""
 
-    Attributes:
-        tuner: one of `search.TUNERS`.
-        trials: the most candidates of a task that are measured, with those of earlier runs.
-        early_stopping: trials without a better one after which a task ends; None for no limit.
-        resume: whether trials of earlier runs count.
-    """
-
-    tuner: str = "xgb"
-    trials: int = 64
-    early_stopping: int | None = None
-    resume: bool = True
+    tuner: str = "xgb"  # one of `search.TUNERS`
+    trials: int = 64  # the most candidates of a task that are measured, with those of earlier runs
+    early_stopping: int | None = None  # trials without a better one after which a task ends; None for no limit
+    resume: bool = True  # whether trials of earlier runs count
     seed: int = 0
 
 
@@ -192,19 +185,12 @@ class TuningRun:
 
 
 class _Progress:
-    """The trials of a task so far.
-
-    Attributes:
-        seconds: the median of each candidate that could be measured.
-        numbers: of each candidate's trial.
-        count: trials, with failures.
-        since_better: trials since the best one.
-    """
+    """The trials of a task so far."""
 
     def __init__(self, task: Task) -> None:
         self._mflop = task.mflop
-        self.seconds: dict[Configuration, float] = {}
-        self.numbers: dict[Configuration, int] = {}
+        self.seconds: dict[Configuration, float] = {}  # the median of each candidate that could be measured
+        self.numbers: dict[Configuration, int] = {}  # of each candidate's trial
         self.count = self.failures = self.since_better = 0
 
     def add(self, candidate: Configuration, trial: Trial) -> tuple[Configuration, float | None]:

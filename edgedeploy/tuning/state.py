@@ -15,20 +15,14 @@ TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "fail
 
 @dataclass
 class TaskState:
-    """A task so far.
-
-    Attributes:
-        measured: the numbers of the trials of this run; a trial that is measured again counts once.
-        failed: the numbers of the failures among them.
-        default_s: the median of the untuned default, in seconds, if it was measured in this run.
-        best_s: the best median so far, in seconds.
-    """
+    """A task so far."""
 
     summary: TaskSummary
+    # The numbers of the trials of this run; a trial that is measured again counts once
     measured: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)
-    default_s: float | None = None
-    best_s: float | None = None
+    failed: set[int] = field(default_factory=set)  # the numbers of the failures among them
+    default_s: float | None = None  # the median of the untuned default, in seconds, if it was measured in this run
+    best_s: float | None = None  # the best median so far, in seconds
     result: TaskResult | None = None
 
     @property

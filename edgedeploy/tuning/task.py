@@ -25,23 +25,15 @@ from edgedeploy.target.board import Board
 
 @dataclass(frozen=True)
 class Task:
-    """A function of a network.
+    """A function of a network."""
 
-    Attributes:
-        number: its name for `--tasks`.
-        names: of the functions of the network that are equal to this one.
-        weight: how often one inference runs it.
-        group: its layer and the operators that are fused with it.
-        packable: parameters, by index, that are constants.
-    """
-
-    number: int
-    names: tuple[str, ...]
+    number: int  # its name for `--tasks`
+    names: tuple[str, ...]  # of the functions of the network that are equal to this one
     workload: tvm.IRModule
-    weight: int
+    weight: int  # how often one inference runs it
     processor: Backend
-    group: FusedFunction
-    packable: frozenset[int]
+    group: FusedFunction  # its layer and the operators that are fused with it
+    packable: frozenset[int]  # parameters, by index, that are constants
 
     @property
     def name(self) -> str:

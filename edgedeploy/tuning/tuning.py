@@ -43,20 +43,13 @@ _DEVICE_S = 10
 
 @dataclass(frozen=True)
 class Boards:
-    """The boards that measure.
+    """The boards that measure."""
 
-    Attributes:
-        place: of the first board; networks are compared there.
-        hosts: the addresses of all, if not the profile's own.
-        rpc_tracker, rpc_key: a tracker that has them already, instead of addresses.
-        governor: of their processors while they measure.
-    """
-
-    place: Place
-    hosts: Sequence[str] = ()
-    rpc_tracker: Endpoint | None = None
+    place: Place  # of the first board; networks are compared there
+    hosts: Sequence[str] = ()  # the addresses of all, if not the profile's own
+    rpc_tracker: Endpoint | None = None  # a tracker that has them already, under `rpc_key`, instead of addresses
     rpc_key: str | None = None
-    governor: str | None = None
+    governor: str | None = None  # of their processors while they measure
 
     @property
     def board(self) -> ResolvedBoard:

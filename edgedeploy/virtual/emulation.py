@@ -31,19 +31,13 @@ _WITHOUT = "use --board local: the network then runs in this process"
 
 @dataclass(frozen=True)
 class Emulation:
-    """How a board's programs run here, in a Debian of an architecture and by default of a `suite`.
-
-    Attributes:
-        qemu: qemu's name of the architecture; None if this machine runs the programs itself.
-        cpu: the core that qemu emulates; None without qemu, or if this qemu does not know the core.
-        cpuinfo: the board's /proc/cpuinfo; None without qemu.
-    """
+    """How a board's programs run here, in a Debian of an architecture and by default of a `suite`."""
 
     debian: str
     suite: str
-    qemu: str | None = None
-    cpu: str | None = None
-    cpuinfo: str | None = None
+    qemu: str | None = None  # qemu's name of the architecture; None if this machine runs the programs itself
+    cpu: str | None = None  # the core that qemu emulates; None without qemu, or if this qemu does not know the core
+    cpuinfo: str | None = None  # the board's /proc/cpuinfo; None without qemu
 
 
 def emulation_of(board: Board) -> Emulation:

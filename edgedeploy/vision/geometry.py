@@ -18,18 +18,12 @@ BORDER: dict[Fit, int] = {"letterbox": 114}
 
 @dataclass(frozen=True)
 class Frame:
-    """How an image lies in a network's input.
+    """How an image lies in a network's input."""
 
-    Attributes:
-        image: height and width of the image in pixels.
-        network: height and width of the network's input in pixels.
-        scale: pixels of the network per pixel of the image, along x and along y.
-        offset: x and y of the image's top left in pixels of the network; negative if it is cropped.
-    """
-
-    image: Size
-    network: Size
-    scale: tuple[float, float]
+    image: Size  # height and width of the image in pixels
+    network: Size  # height and width of the network's input in pixels
+    scale: tuple[float, float]  # pixels of the network per pixel of the image, along x and along y
+    # x and y of the image's top left in pixels of the network; negative if it is cropped
     offset: tuple[float, float] = (0.0, 0.0)
 
     @property

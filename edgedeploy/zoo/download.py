@@ -31,18 +31,12 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True)
 class Patience:
-    """Timeouts and retries of a download.
+    """Timeouts and retries of a download."""
 
-    Attributes:
-        connect, read: seconds to wait for a connection, and for the next byte.
-        attempts: the most connections.
-        pause: seconds before the second attempt; doubled before each further one.
-    """
-
-    connect: float = 10.0
-    read: float = 30.0
-    attempts: int = 4
-    pause: float = 1.0
+    connect: float = 10.0  # seconds to wait for a connection
+    read: float = 30.0  # seconds to wait for the next byte
+    attempts: int = 4  # the most connections
+    pause: float = 1.0  # seconds before the second attempt; doubled before each further one
 
 
 class _TransferBrokenError(Exception):

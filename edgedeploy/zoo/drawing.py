@@ -32,25 +32,17 @@ _LONGEST_BLOCK = 12  # layers of a repeated block
 
 @dataclass(frozen=True)
 class DrawnNode:
-    """One box: a node of a network, or several.
-
-    Attributes:
-        operator: ONNX's name; "" for an input or output of the network. Several are joined by ` + `.
-        shape: of its first output; None if unknown.
-        details: such as `3x3, stride 2x2`.
-        block: the title of each layer of a repeated block.
-        times: how often the block is repeated.
-    """
+    """One box: a node of a network, or several."""
 
     name: str
-    operator: str
+    operator: str  # ONNX's name; "" for an input or output of the network. Several are joined by ` + `.
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    shape: tuple[int, ...] | None
+    shape: tuple[int, ...] | None  # of its first output; None if unknown
     parameters: int = 0
-    details: str = ""
-    block: tuple[str, ...] = ()
-    times: int = 1
+    details: str = ""  # such as `3x3, stride 2x2`
+    block: tuple[str, ...] = ()  # the title of each layer of a repeated block
+    times: int = 1  # how often the block is repeated
 
     @property
     def title(self) -> str:

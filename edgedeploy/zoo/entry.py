@@ -22,17 +22,14 @@ Architecture = Literal[
 
 
 class WheelFile(Record):
-    """A wheel of a package index.
-
-    Attributes:
-        filename: the wheel's file name, which states its platform; without it, the wheel is for any. No member
-            depends on the machine that runs edgedeploy: the wheel of one platform is fetched everywhere.
-        sha256: SHA-256 of the wheel, lower-case hexadecimal, if it is checked.
-    """
+    """A wheel of a package index."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+    # The wheel's file name, which states its platform; without it, the wheel is for any. No member depends on the
+    # machine that runs edgedeploy: the wheel of one platform is fetched everywhere.
     filename: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl$")] | None = None
+    # SHA-256 of the wheel, lower-case hexadecimal, if it is checked
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     def __str__(self) -> str:
@@ -78,22 +75,17 @@ class Wheel(WheelFile):
 
 
 class ZooFile(Record):
-    """A file that is identified by its content.
-
-    Attributes:
-        sha256: SHA-256 of its content, lower-case hexadecimal.
-        url: its download, pinned to a commit; absent if it has none of its own.
-        bundled: whether it is next to the entry: inside edgedeploy itself, or as a network of the user's own.
-        note: where the file comes from, if it has no download.
-    """
+    """A file that is identified by its content."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256 of its content, lower-case hexadecimal
     size: Annotated[int, Field(gt=0)]
+    # Its download, pinned to a commit; absent if it has none of its own
     url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     wheel: Wheel | None = None
+    # Whether it is next to the entry: inside edgedeploy itself, or as a network of the user's own
     bundled: bool = False
-    note: str | None = None
+    note: str | None = None  # where the file comes from, if it has no download
 
     @model_validator(mode="after")
     def _one_download(self) -> ZooFile:
@@ -108,32 +100,24 @@ class ZooFile(Record):
 
 
 class ZooModel(Record):
-    """One network of the zoo.
+    """One network of the zoo."""
 
-    Attributes:
-        task: such as `classification`, `face detection`.
-        files: the network's files; the first one is the network itself.
-        architecture: an architecture that edgedeploy builds with random weights: for networks without a public file of
-            weights, and for measurements of speed without the files.
-        weights: `none` if the files describe the network without its weights.
-        yours: commands that give users such a network of their own, if the zoo has neither its files nor its
-            architecture: the entry states how its input is prepared.
-        same_as: an entry with the same weights, whose files are used if these are neither on this machine nor have a
-            download.
-        labels: the label set of its classes, a file of `models/labels`.
-    """
-
-    task: str
+    task: str  # such as `classification`, `face detection`
     description: str
     licence: str
-    files: list[ZooFile] = []
+    files: list[ZooFile] = []  # the network's files; the first one is the network itself
+    # An architecture that edgedeploy builds with random weights: for networks without a public file of weights, and for
+    # measurements of speed without the files
     architecture: Architecture | None = None
-    weights: Literal["file", "none"] = "file"
+    weights: Literal["file", "none"] = "file"  # `none` if the files describe the network without its weights
+    # Commands that give users such a network of their own, if the zoo has neither its files nor its architecture: the
+    # entry states how its input is prepared
     yours: list[str] = []
+    # An entry with the same weights, whose files are used if these are neither on this machine nor have a download
     same_as: str | None = None
     input: ModelInput
     outputs: list[str] = []
-    labels: str | None = None
+    labels: str | None = None  # the label set of its classes, a file of `models/labels`
 
     @model_validator(mode="after")
     def _files_or_architecture(self) -> ZooModel:

@@ -40,17 +40,12 @@ PRESETS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 
 @dataclass(frozen=True)
 class Stated:
-    """The user's information about a network; the rest is guessed.
+    """The user's information about a network; the rest is guessed."""
 
-    Attributes:
-        task: one of the tasks in the zoo.
-        labels: the label set of its classes, or a file with one class a line, which is copied.
-        mean, std: for each channel, or one for all: of pixels from 0 to 1, or from 0 to 255 if any value exceeds 1.
-            The defaults are 0 and 1 if the other one is stated.
-    """
-
-    task: str | None = None
-    labels: str | None = None
+    task: str | None = None  # one of the tasks in the zoo
+    labels: str | None = None  # the label set of its classes, or a file with one class a line, which is copied
+    # Mean and standard deviation of each channel, or one for all: of pixels from 0 to 1, or from 0 to 255 if any value
+    # exceeds 1. The defaults are 0 and 1 if the other one is stated.
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
 

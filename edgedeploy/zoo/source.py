@@ -57,20 +57,15 @@ _ARCHITECTURE = ArchitectureFormat()
 
 @dataclass(frozen=True)
 class Source:
-    """A network to build.
+    """A network to build."""
 
-    Attributes:
-        name: the package's name: that of the model in the zoo, or of the file without its suffix; see `package_model`.
-        files: the network's files, the one that describes it first.
-        further: more shapes of inputs, each for an entry point of its own in the same package.
-    """
-
+    # The package's name: that of the model in the zoo, or of the file without its suffix; see `package_model`
     name: str
     format: Format
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # the network's files, the one that describes it first
     shapes: Shapes
     options: ImportOptions = AS_THE_FILE_SAYS
-    further: tuple[Shapes, ...] = ()
+    further: tuple[Shapes, ...] = ()  # more shapes of inputs, each for an entry point of its own in the same package
 
     def __post_init__(self) -> None:
         """Refuse values and lengths of inputs that the format does not support."""

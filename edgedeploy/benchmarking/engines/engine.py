@@ -26,28 +26,19 @@ Once = Mapping[str, tuple[str, float]]
 
 @dataclass(frozen=True)
 class Task:
-    """One network to run, the same for every engine.
-
-    Attributes:
-        inputs: one array for each input, by name, in the network's order.
-        outputs: the names of the outputs, in the network's order.
-        threads: how many threads to use, the calling one among them.
-        folder: an empty folder for converted files.
-        accelerated: whether edgedeploy runs on another device than the processor: then engines that know graphics
-            processors take one too, if there is one.
-        batch: how many inferences one call makes, if requested: the first dimension of every input.
-        converted: the file that the engine's `convert` wrote, if it has one.
-    """
+    """One network to run, the same for every engine."""
 
     file: Path
     package: Path
-    inputs: dict[str, np.ndarray]
-    outputs: list[str]
-    threads: int
-    folder: Path
+    inputs: dict[str, np.ndarray]  # one array for each input, by name, in the network's order
+    outputs: list[str]  # the names of the outputs, in the network's order
+    threads: int  # how many threads to use, the calling one among them
+    folder: Path  # an empty folder for converted files
+    # Whether edgedeploy runs on another device than the processor: then engines that know graphics processors take one
+    # too, if there is one
     accelerated: bool = False
-    batch: int = 1
-    converted: Path | None = None
+    batch: int = 1  # how many inferences one call makes, if requested: the first dimension of every input
+    converted: Path | None = None  # the file that the engine's `convert` wrote, if it has one
 
     @property
     def network(self) -> Path:
@@ -76,53 +67,43 @@ class Task:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A network that an engine has loaded, its inputs in place.
+    """A network that an engine has loaded, its inputs in place."""
 
-    Attributes:
-        run: one inference, from inputs to outputs in the processor's memory, complete when it returns. This is what
-            is timed: no copies of inputs or outputs that the engine can do without.
-        outputs: the outputs of the last inference as arrays by name. An engine that has no dimension for the
-            batch may leave out dimensions of size one.
-        device: the name of the device that runs the network.
-        kernel_seconds: the sum of the times of the last inference's kernels by the device's own clock; None if the
-            engine does not measure it.
-        compile_s: the part of the loading time that a compiler took, and would take again in another run.
-    """
-
+    # One inference, from inputs to outputs in the processor's memory, complete when it returns. This is what is timed:
+    # no copies of inputs or outputs that the engine can do without.
     run: Callable[[], object]
+    # The outputs of the last inference as arrays by name. An engine that has no dimension for the batch may leave out
+    # dimensions of size one.
     outputs: Callable[[], dict[str, np.ndarray]]
-    device: str = CPU
+    device: str = CPU  # the name of the device that runs the network
+    # The sum of the times of the last inference's kernels by the device's own clock; None if the engine does not
+    # measure it
     kernel_seconds: Callable[[], float] | None = None
+    # The part of the loading time that a compiler took, and would take again in another run
     compile_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An inference engine, imported only when `load` is called, in a process of its own.
-
-    Attributes:
-        distribution: the Python package that provides the module.
-        suffix: the suffix of the files that it reads or converts.
-        load: makes a network ready to run. Any exception means that the engine cannot run the network.
-        convert: writes the network in the engine's own form, into the task's folder, in files whose names begin alike;
-            one of them is returned. None if the engine reads the network's file.
-        extra: the optional dependencies of edgedeploy that it belongs to.
-        lack: returns what this machine lacks for it, such as a graphics processor; None if nothing.
-        imports: what else `load` imports, which is not part of the time that loading a network takes.
-        profile: times a number of inferences by function or operator, in a network that is loaded for that; None
-            if the engine does not support it.
-    """
+    """An inference engine, imported only when `load` is called, in a process of its own."""
 
     name: str
     module: str
-    distribution: str
-    suffix: str
+    distribution: str  # the Python package that provides the module
+    suffix: str  # the suffix of the files that it reads or converts
+    # Makes a network ready to run. Any exception means that the engine cannot run the network.
     load: Callable[[Task], Loaded]
+    # Writes the network in the engine's own form, into the task's folder, in files whose names begin alike; one of them
+    # is returned. None if the engine reads the network's file.
     convert: Callable[[Task], Path] | None = None
-    extra: str = "bench"
+    extra: str = "bench"  # the optional dependencies of edgedeploy that it belongs to
+    # Returns what this machine lacks for it, such as a graphics processor; None if nothing
     lack: Callable[[], str | None] | None = None
+    # What else `load` imports, which is not part of the time that loading a network takes
     imports: tuple[str, ...] = ()
     by_default: bool = True
+    # Times a number of inferences by function or operator, in a network that is loaded for that; None if the engine
+    # does not support it
     profile: Callable[[Task, int], Profile] | None = None
 
     def installed(self) -> bool:

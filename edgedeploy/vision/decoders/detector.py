@@ -115,21 +115,13 @@ def _warn_of_old_name() -> None:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Detections before thresholds and suppression.
+    """Detections before thresholds and suppression."""
 
-    Attributes:
-        scores: n.
-        boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
-        classes: n class numbers, from 0.
-        points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
-        extras: n x e further values, whose meaning the decoder knows; e may be 0.
-    """
-
-    scores: np.ndarray
-    boxes: np.ndarray
-    classes: np.ndarray
-    points: np.ndarray
-    extras: np.ndarray
+    scores: np.ndarray  # n
+    boxes: np.ndarray  # n x 4, x1, y1, x2, y2 in pixels of the network's input
+    classes: np.ndarray  # n class numbers, from 0
+    points: np.ndarray  # n x p x 2 landmarks in pixels of the network's input; p may be 0
+    extras: np.ndarray  # n x e further values, whose meaning the decoder knows; e may be 0
 
     @staticmethod
     def of(

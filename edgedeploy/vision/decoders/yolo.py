@@ -39,19 +39,17 @@ class Yolo(ObjectDetector):
     (i, j) of a grid of rows x columns gives a box around ((j + s(x)) / columns, (i + s(y)) / rows), of size
     (anchor width exp(w), anchor height exp(h)) in pixels of the network's input. Where the head's `scale_x_y` is a,
     a s(x) - (a - 1) / 2 takes the place of s(x), and the same for y.
-
-    Attributes:
-        confidence: of heads of kind `yolo`: `darknet` is the product s(objectness) s(class). `tengine` is what
-            Tengine's example computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside
-            the product, which gives higher values; Tengine's published percentages and its threshold 0.48 need it.
-            Heads of kind `region` always give s(objectness) softmax(classes).
-        heads: the heads; those in the network's own file by default, such as Darknet's.
     """
 
     kind: Literal["yolo"]
     iou_threshold: Fraction = 0.45
     clip: bool = False
+    # Of heads of kind `yolo`: `darknet` is the product s(objectness) s(class). `tengine` is what Tengine's example
+    # computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside the product, which gives
+    # higher values; Tengine's published percentages and its threshold 0.48 need it. Heads of kind `region` always give
+    # s(objectness) softmax(classes).
     confidence: Literal["darknet", "tengine"] = "darknet"
+    # The heads; those in the network's own file by default, such as Darknet's
     heads: Annotated[list[Head], Field(min_length=1)] | None = None
 
     def with_heads(self, heads: Sequence[Head]) -> Yolo:
