@@ -55,16 +55,12 @@ _AGENTS, _OBJECTS = FolderCache("agents"), FolderCache("agents/objects")
 
 @dataclass(frozen=True)
 class Product:
-    """A file to build from TVM's runtime and the agent's own sources.
+    """A file to build from TVM's runtime and the agent's own sources."""
 
-    The name of a static library ends in `.a`, and its `link_flags` merge its objects into one. `units` are the names of
-    the recipe's units to link; all if None.
-    """
-
-    name: str
+    name: str  # that of a static library ends in `.a`
     sources: list[Path]
-    link_flags: list[str]
-    units: list[str] | None = None
+    link_flags: list[str]  # of a static library: merge its objects into one
+    units: list[str] | None = None  # names of the recipe's units to link; all if None
 
     @classmethod
     def executable(cls, name: str, sources: list[Path]) -> Product:
@@ -170,7 +166,6 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
 
 
 def _make(target: Path, compiler: Driver, jobs: list[_Job], link_flags: list[str], progress: Progress) -> None:
-    """Compile and link."""
     compiler.check(progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them

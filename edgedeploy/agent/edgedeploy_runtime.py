@@ -361,7 +361,6 @@ class Network:
             self.close()
 
     def _output(self, place: int, spec: Tensor) -> np.ndarray:
-        """A copy of an output."""
         values = _Pointer()
         self._check(self._library.ed_get_output(self._handle, place, ctypes.byref(values)))
         size = int(np.prod(spec.shape, dtype=np.int64)) * spec.dtype.itemsize

@@ -34,16 +34,12 @@ class Unit(Record):
 
 
 class LibraryRecipe(Record):
-    """What the library for users' own programs takes from the agent, and how it is linked.
+    """What the library for users' own programs takes from the agent, and how it is linked."""
 
-    `sources` are the agent's own, `link_flags` the shared library's; `merge_flags` link the static library's objects
-    into one.
-    """
-
-    sources: list[str]
+    sources: list[str]  # the agent's own
     units: list[str]
-    link_flags: list[str]
-    merge_flags: list[str]
+    link_flags: list[str]  # of the shared library
+    merge_flags: list[str]  # link the static library's objects into one
 
 
 class Recipe(Record):

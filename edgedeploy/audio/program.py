@@ -241,18 +241,14 @@ class SoundProgram:
 
 @dataclass(frozen=True)
 class SoundSession:
-    """A demo that is ready for one sound.
-
-    `board` runs the networks; `machine` is that board in one line, if it is not this machine. Scores mean nothing if
-    weights are `random`, seeded values.
-    """
+    """A demo that is ready for one sound."""
 
     name: str
     demo: SoundDemo
     cascade: Cascade
-    board: str
-    machine: str | None
-    random: bool = False
+    board: str  # which runs the networks
+    machine: str | None  # the board in one line, if it is not this machine
+    random: bool = False  # weights are seeded random values, so that scores mean nothing
 
     def listen(self, blocks: Iterable[np.ndarray], *, is_file: bool) -> Iterator[Heard]:
         """Each frame of a sound, as it comes; a detection that lasts to the end of the sound comes with the last frame.

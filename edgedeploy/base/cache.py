@@ -36,22 +36,14 @@ class FolderCache:
 
     def get(
         self,
-        key: str,
-        create: Callable[[Path], object],
-        what: str,
-        progress: Progress = SILENT,
+        key: str,  # a hash of everything that the entry depends on; it is the entry's name
+        create: Callable[[Path], object],  # fills an empty folder; if it fails, nothing is cached
+        what: str,  # what happens, for people, such as "building digits"
+        progress: Progress = SILENT,  # is notified of it, and of waiting for another process
         *,
-        sound: Callable[[Path], bool] = is_folder,
+        sound: Callable[[Path], bool] = is_folder,  # whether an entry can be used; an unsound one is replaced
     ) -> Path:
-        """The entry of a key, created if it is missing or not `sound`.
-
-        Args:
-            key: a hash of everything that the entry depends on; it is the entry's name.
-            create: fills an empty folder; if it fails, nothing is cached.
-            what: what happens, for people, such as "building digits".
-            progress: is notified of it, and of waiting for another process.
-            sound: whether an entry can be used; an unsound one is replaced.
-        """
+        """The entry of a key, created if it is missing or not `sound`."""
         entry = self.path(key)
         if sound(entry):
             logging.getLogger(__name__).info("not %s again: %s", what, entry)

@@ -35,16 +35,13 @@ _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy of one call, including the board's idle power, and the mean power while calls follow one another.
-
-    `source` is a key of `SOURCES`; `estimated` is whether that misses a part of the board.
-    """
+    """The energy of one call, including the board's idle power, and the mean power while calls follow one another."""
 
     joules: float
     watts: float
     idle_watts: float
-    source: str
-    estimated: bool
+    source: str  # a key of `SOURCES`
+    estimated: bool  # whether the source misses a part of the board
 
 
 class PowerMeter:

@@ -19,14 +19,11 @@ _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
 
 @dataclass(frozen=True)
 class Turn:
-    """The times of one turn's inferences, and how many processors were busy on average; None if unknown.
-
-    `kernel_seconds` are the summed times of each inference's kernels by the device's own clock.
-    """
+    """The times of one turn's inferences, and how many processors were busy on average; None if unknown."""
 
     seconds: list[float]
     processors: float | None
-    kernel_seconds: list[float] | None = None
+    kernel_seconds: list[float] | None = None  # of each inference's kernels, by the device's own clock
 
 
 @dataclass(frozen=True)

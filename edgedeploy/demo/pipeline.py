@@ -73,16 +73,13 @@ class Network:
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """One network of a demo that is built for several sizes of its input, chosen by its fit.
-
-    `of_size` builds and opens the network for a height and a width on first use; `size` are the default ones.
-    """
+    """One network of a demo that is built for several sizes of its input, chosen by its fit."""
 
     stage: Stage
     model: str
     file: Path
-    size: tuple[int, int]
-    of_size: Callable[[tuple[int, int]], Network]
+    size: tuple[int, int]  # the default height and width
+    of_size: Callable[[tuple[int, int]], Network]  # builds and opens it for a size on first use
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
         """The network for each of several images."""

@@ -144,17 +144,13 @@ def _is_network(name: str) -> bool:
 
 @dataclass(frozen=True)
 class DemoSession:
-    """A demo that is ready for images.
-
-    `board` runs the networks; `machine` is that board in one line, if it is not this machine. Results mean nothing if
-    weights are `random`, seeded values.
-    """
+    """A demo that is ready for images."""
 
     name: str
     networks: Sequence[Network | SizedNetwork]
-    board: str
-    machine: str | None
-    weights: Weights = "file"
+    board: str  # which runs the networks
+    machine: str | None  # the board in one line, if it is not this machine
+    weights: Weights = "file"  # results mean nothing with `random` ones, seeded values
     page: Page | None = None
 
     def tracker(self) -> Tracker | None:

@@ -77,15 +77,12 @@ _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
 
 class Stage(Record):
-    """One network of a demo.
-
-    The network's metadata overrides `fit`. Without a `log` results are neither printed nor drawn, only passed on.
-    """
+    """One network of a demo."""
 
     model: str
-    fit: Fit | SizedFit = "stretch"
+    fit: Fit | SizedFit = "stretch"  # unless the network's metadata states it
     decoder: AnyDecoder
-    log: LogFormat | None = None
+    log: LogFormat | None = None  # without it, results are only passed on, not printed or drawn
     then: NextStage | None = None
 
     @model_validator(mode="after")

@@ -37,15 +37,12 @@ _OTHER_CLASSES = (
 
 @dataclass(frozen=True)
 class Look:
-    """How a demo prepares images for one network, and decodes its outputs, which the decoder calls `outputs`.
-
-    `model` is how the user named it, or the demo's own. Without `labels` its classes have the names in its metadata.
-    """
+    """How a demo prepares images for one network, and decodes its outputs, which the decoder calls `outputs`."""
 
     stage: Stage
-    model: str
+    model: str  # how the user named it, or the demo's own
     input: ModelInput
-    labels: list[str]
+    labels: list[str]  # the names of its classes; if empty, those in its metadata
     outputs: Sequence[str]
     camera: Camera | None = field(default=None, kw_only=True)
 

@@ -28,16 +28,12 @@ Time = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 class Conditions(Record):
-    """The state of a board while it measured; None if the board does not report it.
+    """The state of a board while it measured; None if the board does not report it."""
 
-    Governor and frequency are those of the first core, the temperature, in degrees Celsius, is that of the hottest
-    zone; `throttled` is whether the board slowed itself down since the batch began.
-    """
-
-    governor: str | None = None
+    governor: str | None = None  # of the first core, as is the frequency
     frequency_mhz: Quantity | None = None
-    temperature_c: Temperature | None = None
-    throttled: bool | None = None
+    temperature_c: Temperature | None = None  # of the hottest zone, in degrees Celsius
+    throttled: bool | None = None  # whether the board slowed itself down since the batch began
 
 
 Failure = Literal["build", "timeout", "crash", "error"]
@@ -97,16 +93,13 @@ def speed_up(default: float | None, best: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class TaskOverview:
-    """The records of one task in numbers: its name in the last trial, and medians of the trial that a build uses.
-
-    `default_ms` is the median of the untuned default, measured interleaved with the best one if that was.
-    """
+    """The records of one task in numbers: its name in the last trial, and medians of the trial that a build uses."""
 
     task: str
     workload: str
     trials: int
     failures: int
-    default_ms: float | None
+    default_ms: float | None  # of the untuned default, measured interleaved with the best one if that was
     best_ms: float | None
     speed_up: float | None
     configuration: dict[str, Any] | None

@@ -70,19 +70,12 @@ class Connection(Closing):
     def run(
         self,
         script: str,
-        *arguments: str,
-        content: Iterable[bytes] = (),
-        timeout_s: float = COMMAND_S,
-        advance: Callable[[int], None] = lambda count: None,
+        *arguments: str,  # `$1`, `$2`, ... in it, with any characters
+        content: Iterable[bytes] = (),  # its standard input
+        timeout_s: float = COMMAND_S,  # how long it may print nothing once it has its input
+        advance: Callable[[int], None] = lambda count: None,  # called with the size of each part that was sent
     ) -> Completed:
-        """Run a POSIX shell script on the board and wait for its end.
-
-        Args:
-            arguments: `$1`, `$2`, ... in it, with any characters.
-            content: its standard input.
-            timeout_s: how long it may print nothing once it has its input.
-            advance: called with the size of each part that was sent.
-        """
+        """Run a POSIX shell script on the board and wait for its end."""
         mark = secrets.token_hex(8)
         # Without content there is no input to end: paramiko might do that after the script has closed the channel, and
         # then OpenSSH ends the whole connection.

@@ -28,19 +28,16 @@ _LOG_CHARACTERS = 500
 
 
 class Part(Record):
-    """A tracker, or the servers of a command for the boards of a profile at some hosts.
-
-    It listens at `addresses`, HOST:PORT each; servers are registered with the `tracker`.
-    """
+    """A tracker, or the servers of a command for the boards of a profile at some hosts."""
 
     name: str
     kind: Literal["tracker", "server"]
-    addresses: list[str]
+    addresses: list[str]  # where it listens, HOST:PORT each
     process: Process
     key: str | None = None
     board: str | None = None
     hosts: list[str] = []
-    tracker: str | None = None
+    tracker: str | None = None  # with which servers are registered
 
 
 @contextlib.contextmanager

@@ -74,23 +74,16 @@ class BoardServer(Closing):
 
     def __init__(
         self,
-        place: Address | None,
+        place: Address | None,  # the board's address; None for this machine
         board: Board,
-        tracker: Endpoint | None,
-        key: str,
+        tracker: Endpoint | None,  # the tracker with which it registers; None if clients name the key themselves
+        key: str,  # the name of its devices
         progress: Progress = SILENT,
         *,
-        threads: int | None = None,
+        threads: int | None = None,  # of sessions; None for all processors
         strict: bool = False,
     ) -> None:
-        """Send the agent, start it, and wait until it listens.
-
-        Args:
-            place: the board's address; None for this machine.
-            tracker: the tracker with which it registers; None if clients name the key themselves.
-            key: the name of its devices.
-            threads: of sessions; None for all processors.
-        """
+        """Send the agent, start it, and wait until it listens."""
         if not _KEY.fullmatch(key):
             raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
         self.name = str(place) if place else "local"

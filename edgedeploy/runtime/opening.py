@@ -67,14 +67,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Opened:
-    """A package that is ready to run, on a board with facts or on this machine.
-
-    `agent_memory` gives the memory that the board's agent takes now, in bytes.
-    """
+    """A package that is ready to run, on a board with facts or on this machine."""
 
     runner: Runner
     facts: Facts | None = None
-    agent_memory: Callable[[], dict[str, int | None]] | None = None
+    agent_memory: Callable[[], dict[str, int | None]] | None = None  # of the board's agent now, in bytes
 
     @property
     def machine(self) -> str | None:

@@ -38,21 +38,15 @@ class Session:
     def __init__(
         self,
         manifest: Manifest,
-        library: bytes,
-        threads: int | None = None,
+        library: bytes,  # the content of its shared library
+        threads: int | None = None,  # the manifest's if None
         *,
-        weights: Sequence[np.ndarray] = (),
+        weights: Sequence[np.ndarray] = (),  # the arrays that the library transforms at load, in the manifest's order
+        # For each entry of the manifest, the part after the library's; outputs are the tail's
         tails: Sequence[Tail | None] = (),
         name: str | Path = "the package",
     ) -> None:
-        """Load the library of a package, called `name` in messages.
-
-        Args:
-            library: the content of its shared library.
-            threads: the manifest's if None.
-            weights: the arrays that the library transforms at load, in the manifest's order.
-            tails: for each entry of the manifest, the part after the library's; outputs are the tail's.
-        """
+        """Load the library of a package, called `name` in messages."""
         import tvm
 
         self._owner: Session | None = None

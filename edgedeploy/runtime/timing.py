@@ -71,10 +71,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Times of inferences from inputs to outputs in the processor's memory, with copies to a device and back.
-
-    `kernels` are the part of the device's kernels, by its own clock; None for the processor.
-    """
+    """Times of inferences from inputs to outputs in the processor's memory, with copies to a device and back."""
 
     total: Timing
-    kernels: Timing | None = None
+    kernels: Timing | None = None  # of the device's kernels, by its own clock; None for the processor

@@ -20,13 +20,10 @@ class L1(Record):
 
 
 class Costs(Record):
-    """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic.
+    """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic."""
 
-    `foreseen` are those of a load that a prefetcher predicts, `random` those of another load.
-    """
-
-    foreseen: Cycles
-    random: Cycles
+    foreseen: Cycles  # of a load that a prefetcher predicts
+    random: Cycles  # of another load
     store: Cycles
 
 
@@ -44,13 +41,10 @@ class L3(L2):
 
 
 class Memory(Costs):
-    """The memory behind all caches; `gb_per_s` is the bandwidth of all cores together, reads and writes.
+    """The memory behind all caches."""
 
-    `written_back` is the cost of a line that is written back from the caches.
-    """
-
-    written_back: Cycles
-    gb_per_s: Annotated[float, Field(gt=0)]
+    written_back: Cycles  # the cost of a line that is written back from the caches
+    gb_per_s: Annotated[float, Field(gt=0)]  # of all cores together, reads and writes
 
 
 class CoreModel(Record):

@@ -54,15 +54,12 @@ _ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a candidate: the time of one run, as often as it was taken; none if it failed.
-
-    `device` is the address that the tracker gave for the device that measured it, as HOST:PORT.
-    """
+    """The result of a candidate: the time of one run, as often as it was taken; none if it failed."""
 
     seconds: list[float]
     failure: Failure | None = None
     error: str | None = None
-    device: str | None = None
+    device: str | None = None  # that measured it: the address from the tracker, as HOST:PORT
 
 
 class Measurer(WorkerPool):

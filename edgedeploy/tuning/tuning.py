@@ -100,28 +100,21 @@ def found_tasks(
 
 
 def tune_all(
-    networks: Sequence[tuple[Source, Sequence[Task]]],
+    networks: Sequence[tuple[Source, Sequence[Task]]],  # as `found_tasks` returns them
     boards: Boards,
-    folder: Path | None = None,
+    folder: Path | None = None,  # of the records; the boards' own by default
     *,
     options: Options,
     evaluation: Evaluation,
-    warm_start: Sequence[Path] = (),
-    compare: bool = True,
+    warm_start: Sequence[Path] = (),  # folders of other records, which the search learns from
+    compare: bool = True,  # whether the whole network is measured at the end; a tracker's devices run functions alone
     listener: Listener = lambda event: None,
     progress: Progress = SILENT,
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], bool] = lambda: False,  # returns whether the user stopped the run
 ) -> list[RunEnded]:
     """Tune networks one after the other, with boards and workers that keep running; the result of each.
 
     Trials that were measured before an error are recorded.
-
-    Args:
-        networks: as `found_tasks` returns them.
-        folder: of the records; the boards' own by default.
-        warm_start: folders of other records, which the search learns from.
-        compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
-        stopping: returns whether the user stopped the run.
     """
     folder = folder or boards.records_folder(progress)
     header = Header.of(boards.board.label, boards.board.profile.target())

@@ -75,22 +75,14 @@ class VirtualBoard(Record):
 def up(
     resolved: ResolvedBoard,
     *,
-    name: str | None = None,
-    suite: str | None = None,
-    disk_mib: int | None = None,
-    packages: Sequence[str] = (),
-    systemd: bool = False,
+    name: str | None = None,  # the virtual board's; the profile's if None
+    suite: str | None = None,  # of Debian; the default of the board's architecture if None
+    disk_mib: int | None = None,  # the size of its disk, in memory
+    packages: Sequence[str] = (),  # additional Debian packages; ignored for a board that runs already
+    systemd: bool = False,  # start systemd, with services and users' sessions, instead of only sshd
     progress: Progress = SILENT,
 ) -> VirtualBoard:
-    """The virtual board of a profile: the one that runs, or a new one.
-
-    Args:
-        name: the virtual board's; the profile's if None.
-        suite: of Debian; the default of the board's architecture if None.
-        disk_mib: the size of its disk, in memory.
-        packages: additional Debian packages; ignored for a board that runs already.
-        systemd: start systemd, with services and users' sessions, instead of only sshd.
-    """
+    """The virtual board of a profile: the one that runs, or a new one."""
     board, label = resolved.profile, resolved.label
     name = label if name is None else name
     if not _NAME.fullmatch(name):

@@ -35,16 +35,11 @@ class Axis:
     """One axis of a resized image: each value is a sum of some of the image's, times integers.
 
     With s = sum((level[pixels[i, k]] * weights[i, k]) >> each), value i is (s + bias) >> shift; `even` adds the last
-    bit of s >> shift to that sum, so that halves go to even numbers.
-
-    Attributes:
-        pixels: int32, values x terms.
-        weights: int32, values x terms, not negative.
-        each, bias, shift, even: the rounding. No sum exceeds an int32.
+    bit of s >> shift to that sum, so that halves go to even numbers. No sum exceeds an int32.
     """
 
-    pixels: np.ndarray
-    weights: np.ndarray
+    pixels: np.ndarray  # int32, values x terms
+    weights: np.ndarray  # int32, values x terms, not negative
     each: int = 0
     bias: int = 0
     shift: int = 0
@@ -241,20 +236,17 @@ def normalised(levels: np.ndarray, mean: np.ndarray, scale: np.ndarray, dtype: s
 
 
 class Preparation(Record):
-    """How a frame becomes a network's input (`size` is its height and width), with the levels of `vision.preprocess`.
-
-    `layout`, `colour`, `mean` and `scale` are as in `ModelInput`; `steps` are those of a quantised input.
-    """
+    """How a frame becomes a network's input, with the levels of `vision.preprocess`; see also `ModelInput`."""
 
     camera: Camera
     fit: Fit
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width of the input
     layout: Literal["NCHW", "NHWC"]
     colour: Literal["RGB", "BGR", "GRAY"]
     mean: list[float]
     scale: list[float]
     dtype: str
-    steps: Steps | None = None
+    steps: Steps | None = None  # of a quantised input
 
     @property
     def channels(self) -> int:

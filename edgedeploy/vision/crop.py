@@ -55,14 +55,11 @@ class Rectangle:
 
 
 class Upright(Record):
-    """The direction from one place to another, each the mean of some of a result's points.
-
-    The angle `degrees` of the direction in an upright crop is from the x axis, counterclockwise.
-    """
+    """The direction from one place to another, each the mean of some of a result's points."""
 
     start: Indices
     end: Indices
-    degrees: Annotated[float, Field(ge=-360, le=360)] = 0.0
+    degrees: Annotated[float, Field(ge=-360, le=360)] = 0.0  # in an upright crop, from the x axis, counterclockwise
 
     def rotation(self, points: np.ndarray) -> float:
         """How far the points (n x 2) are turned, in radians, clockwise, from -pi to pi."""

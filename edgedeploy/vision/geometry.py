@@ -68,25 +68,19 @@ _BITS = 5  # positions are in 32nds of a pixel: INTER_BITS of OpenCV
 
 
 def warp_quadrilateral(
-    image: np.ndarray,
-    corners: np.ndarray,
-    size: tuple[int, int],
+    image: np.ndarray,  # uint8, height x width x channels
+    corners: np.ndarray,  # 4 x 2, x and y in pixels of the image, clockwise from the top left of the result
+    size: tuple[int, int],  # width and height of the result in pixels
     *,
+    # `linear` rounds positions to 32nds of a pixel in every version of OpenCV, as OpenCV does up to version 4:
+    # otherwise MediaPipe's points of people move by several pixels
     interpolation: Literal["linear", "cubic"] = "linear",
-    border: Border = "replicate",
+    border: Border = "replicate",  # pixels outside of the image: the nearest pixel, or zero
 ) -> np.ndarray:
     """The part of `image` between four corners as an upright image.
 
     The corners go to (0, 0), (width, 0), (width, height) and (0, height), as in MediaPipe's ImageToTensorCalculator
     and PaddleOCR's get_rotate_crop_image: pixel (0, 0) of the result is the image at the first corner.
-
-    Args:
-        image: uint8, height x width x channels.
-        corners: 4 x 2, x and y in pixels of the image, clockwise from the top left of the result.
-        size: width and height of the result in pixels.
-        interpolation: `linear` rounds positions to 32nds of a pixel in every version of OpenCV, as OpenCV does up to
-            version 4: otherwise MediaPipe's points of people move by several pixels.
-        border: pixels outside of the image: the nearest pixel, or zero.
     """
     to_upright = _to_upright(corners, size)
     if interpolation == "cubic":

@@ -19,15 +19,11 @@ _SPECIAL = {"corners", "depths", "mask", "point_scores", "surface", "tracked"}
 
 
 class Mask(Record):
-    """The pixels of an image that belong to something, in COCO's uncompressed run-length encoding.
+    """The pixels of an image that belong to something, in COCO's uncompressed run-length encoding."""
 
-    Attributes:
-        size: height and width of the image in pixels.
-        counts: lengths of runs, column after column from the top, in turn of pixels outside and inside of the mask.
-            The first may be 0.
-    """
-
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width of the image in pixels
+    # Lengths of runs, column after column from the top, in turn of pixels outside and inside of the mask. The first may
+    # be 0.
     counts: list[int] = Field(repr=False)
 
     @staticmethod
@@ -54,51 +50,36 @@ class Mask(Record):
 
 
 class Surface(Record):
-    """A number for each pixel of an image, such as its depth, in the network's own unit.
-
-    `values` are float32, height x width of the image, and not printed by `--json`; the others are of the finite values.
-    """
+    """A number for each pixel of an image, such as its depth, in the network's own unit."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    minimum: float
+    minimum: float  # this and the next two are of the finite values
     median: float
     maximum: float
-    values: np.ndarray = Field(exclude=True, repr=False)
+    values: np.ndarray = Field(exclude=True, repr=False)  # float32, height x width; not printed by `--json`
 
 
 class Detection(Record):
-    """One thing found: a class of the whole image, an object in a box, a set of points, the pixels of a class.
+    """One thing found: a class of the whole image, an object in a box, a set of points, the pixels of a class."""
 
-    Attributes:
-        label: the class's name, or its number if the model has no names.
-        class_id: the class's number, from 0.
-        score: the network's own confidence, mostly a probability; absent if it gives none.
-        box: x1, y1, x2, y2 in pixels of the image; absent for results without a place.
-        corners: x, y of the corners around a box that may be turned; `box` encloses them.
-        points: x, y of each landmark in pixels of the image.
-        point_scores: the confidence or visibility of each landmark, if the network gives it.
-        depths: how far each point is behind the middle of all, in pixels of the image; absent if unknown.
-        edges: pairs of landmarks that a line joins in drawings; not printed by `--json`.
-        mask: its pixels.
-        surface: a number for each pixel of the image.
-        guides: points that place the crop of the next image, if they are not among `points`; not printed by `--json`.
-        tracked: whether it follows from the image before, instead of being detected in this one.
-    """
-
-    label: str
-    class_id: int
-    score: float | None = None
-    box: Box | None = None
+    label: str  # the class's name, or its number if the model has no names
+    class_id: int  # the class's number, from 0
+    score: float | None = None  # the network's own confidence, mostly a probability; absent if it gives none
+    box: Box | None = None  # x1, y1, x2, y2 in pixels of the image; absent for results without a place
+    # x, y of the corners around a box that may be turned; `box` encloses them
     corners: tuple[Point, Point, Point, Point] | None = None
-    points: tuple[Point, ...] = ()
-    point_scores: tuple[float, ...] = ()
+    points: tuple[Point, ...] = ()  # x, y of each landmark in pixels of the image
+    point_scores: tuple[float, ...] = ()  # the confidence or visibility of each landmark, if the network gives it
+    # How far each point is behind the middle of all, in pixels of the image; absent if unknown
     depths: tuple[float, ...] = ()
+    # Pairs of landmarks that a line joins in drawings; not printed by `--json`
     edges: tuple[tuple[int, int], ...] = Field(default=(), exclude=True, repr=False)
-    mask: Mask | None = None
-    surface: Surface | None = None
+    mask: Mask | None = None  # its pixels
+    surface: Surface | None = None  # a number for each pixel of the image
+    # Points that place the crop of the next image, if they are not among `points`; not printed by `--json`
     guides: tuple[Point, ...] = Field(default=(), exclude=True, repr=False)
-    tracked: bool = False
+    tracked: bool = False  # whether it follows from the image before, instead of being detected in this one
 
     @property
     def outline(self) -> tuple[Point, Point, Point, Point] | None:

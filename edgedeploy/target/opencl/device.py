@@ -26,10 +26,7 @@ _KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
 
 
 class Device(Record):
-    """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items.
-
-    `float_width` are float32 values of its vector instructions (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).
-    """
+    """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items."""
 
     platform: str
     name: str
@@ -41,7 +38,7 @@ class Device(Record):
     local_memory: int
     available: bool
     has_compiler: bool
-    float_width: int
+    float_width: int  # of its vector instructions, in float32 (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)
     work_group: int
     work_items: tuple[int, ...]
 

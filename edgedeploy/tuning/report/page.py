@@ -43,14 +43,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Task:
-    """A task with all its trials, of any run.
+    """A task with all its trials, of any run."""
 
-    `result` is of the last run that ended it, otherwise from its trials; `mflop` is 0 if no run stated it.
-    """
-
-    result: TaskResult
+    result: TaskResult  # of the last run that ended it, otherwise from its trials
     ended: bool
-    mflop: float
+    mflop: float  # 0 if no run stated it
     trials: list[Trial]
 
     @property

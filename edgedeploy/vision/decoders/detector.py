@@ -25,20 +25,16 @@ def clusters(
     boxes: np.ndarray,
     scores: np.ndarray,
     iou_threshold: float,
+    # If above zero, scores are rounded to multiples of it, and of equal ones the larger box comes first: which of two
+    # boxes survives then does not depend on the last bits of decoded images
     tie: float = 0.0,
-    classes: np.ndarray | None = None,
-    most: int | None = None,
+    classes: np.ndarray | None = None,  # n class numbers, if boxes suppress only those of their own class
+    most: int | None = None,  # the most boxes to keep
 ) -> list[np.ndarray]:
     """Greedy non-maximum suppression of boxes, n x 4, x1, y1, x2, y2, of area (x2 - x1) (y2 - y1).
 
     The box with the best score is kept, those whose intersection over union with it exceeds `iou_threshold` are
     dropped, and so on with what is left. Among equal scores the earlier box comes first, unless `tie` is given.
-
-    Args:
-        tie: if above zero, scores are rounded to multiples of it, and of equal ones the larger box comes first: which
-            of two boxes survives then does not depend on the last bits of decoded images.
-        classes: n class numbers, if boxes suppress only those of their own class.
-        most: the most boxes to keep.
 
     Returns:
         The indices of each kept box, followed by those that it suppresses; best score first.

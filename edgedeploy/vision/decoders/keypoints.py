@@ -150,13 +150,10 @@ class Heatmap(Record):
 
 
 class Refinement(Record):
-    """An output with more exact places of some points: x and y of each in pixels of the network's input.
-
-    The output has them in the order of `points`; those beyond the last point so far are added.
-    """
+    """An output with more exact places of some points: x and y of each in pixels of the network's input."""
 
     output: str
-    points: Indices
+    points: Indices  # in the output's order; those beyond the last point so far are added
     depth_of: Indices | None = None
 
     def refine(self, places: np.ndarray, depths: np.ndarray, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:

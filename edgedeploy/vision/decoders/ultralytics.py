@@ -33,16 +33,13 @@ _PLAIN = re.compile(r"[\s\w.,:{}\[\]()]*")
 
 
 class Description(Record):
-    """The metadata in a network's file; the defaults are those of networks trained on COCO.
+    """The metadata in a network's file; the defaults are those of networks trained on COCO."""
 
-    YOLOv5's own exporter states no task. The sides of images, `imgsz`, are multiples of the stride. `kpt_shape` is the
-    number of points, and of values of each: x, y and perhaps a score.
-    """
-
-    task: Task | None = None
+    task: Task | None = None  # YOLOv5's own exporter states none
     names: list[str] = []
     stride: Annotated[int, Field(gt=0, le=4096)] = 32
-    imgsz: tuple[Side, Side] | None = None
+    imgsz: tuple[Side, Side] | None = None  # the sides of images: multiples of the stride
+    # The number of points, and of values of each: x, y and perhaps a score.
     kpt_shape: tuple[Annotated[int, Field(gt=0, le=4096)], Literal[2, 3]] = (17, 3)
 
     @field_validator("names", mode="before")

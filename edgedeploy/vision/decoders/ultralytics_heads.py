@@ -104,12 +104,9 @@ class Masks(Boxes):
 
 
 class Points(Boxes):
-    """Boxes with key points, such as the joints of a person.
+    """Boxes with key points, such as the joints of a person."""
 
-    `shape` is how many points, and the values of each: x and y in pixels of the input, and perhaps a score.
-    """
-
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # how many points, and the values of each: x and y in pixels of the input, perhaps a score
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         values = found.extras.reshape(len(found.scores), *self.shape)

@@ -109,15 +109,13 @@ class Yolox(ObjectDetector):
     The cells of all levels come one level after another, row by row. Cell (i, j) gives a box around (stride (j + x),
     stride (i + y)), of size (stride exp(w), stride exp(h)); its score is objectness times class, both already
     sigmoids.
-
-    `strides` are those of the levels in the network's order.
     """
 
     kind: Literal["yolox"]
     threshold: Fraction = 0.3
     iou_threshold: Fraction = 0.65
     output: str = "output"
-    strides: Strides = [8, 16, 32]
+    strides: Strides = [8, 16, 32]  # of the levels, in the network's order
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every cell."""
