@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy.agent.build import agent_for, built_agent
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.files import is_file, replacing
+from edgedeploy.base.files import is_file, replacing, write_text
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.build_key import build_key, differences, versions
 from edgedeploy.errors import OutputError, PackageError, UnsupportedError, cause_of
@@ -463,6 +463,5 @@ def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
     if kind == "passes":
         return path
     text = compiled.module.script() if kind == "ir" else compiled.code.inspect(kind)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path

@@ -19,7 +19,7 @@ from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources
 from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
 from edgedeploy.agent.recipe import LIBRARY, library_sources, load_recipe
 from edgedeploy.base.catalog import builtin_folder
-from edgedeploy.base.files import cannot_write, filling, replacing
+from edgedeploy.base.files import cannot_write, filling, replacing, write_text
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, OutputError
@@ -158,8 +158,7 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
                 hints = ["name a new folder, or remove that file"]
                 raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
         for name, text in texts.items():
-            with replacing(folder / name) as temporary:
-                temporary.write_text(text.replace(f'"{_EXAMPLE}"', f'"{model}"'), encoding="utf-8")
+            write_text(folder / name, text.replace(f'"{_EXAMPLE}"', f'"{model}"'))
     except OSError as error:
         raise cannot_write(folder, error) from error
     return list(texts)

@@ -35,6 +35,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise cannot_write(path, error) from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, as `replacing` does."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
     """Create `folder` for a block that fills it; created folders that stay empty are removed."""

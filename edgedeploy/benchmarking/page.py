@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 from edgedeploy.base.text import count, json_text, significant
 from edgedeploy.benchmarking.report import BEST, Report, Row, notes
 from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
@@ -32,8 +32,7 @@ _HOW = (
 def write_page(report: Report, output: Path) -> None:
     """Write the page of a report: one file of HTML that needs neither a network nor a script."""
     text = page(report)
-    with replacing(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(output, text)
 
 
 def page(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 from edgedeploy.cli.console import as_json, as_table, print_result, readable, shown_progress
 from edgedeploy.cli.groups import Commands
 from edgedeploy.cli.options import BoardArgument, file_option
@@ -53,8 +53,7 @@ def cmake(
 
     text = toolchain_file(resolve(board, linking.fields), shown_progress())
     if output:
-        with replacing(output) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(output, text)
     elif not as_json():
         print(text, end="")
         return

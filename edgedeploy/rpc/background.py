@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import cannot_write, replacing
+from edgedeploy.base.files import cannot_write, write_text
 from edgedeploy.errors import RpcError, UnknownNameError
 from edgedeploy.virtual.process import Process
 
@@ -51,8 +51,7 @@ def registered(part: Part) -> Iterator[Part]:
         name = f"{wanted}-{count}"
     part = part.model_copy(update={"name": name})
     path = _path(part.process)
-    with replacing(path) as temporary:
-        temporary.write_text(part.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_text(path, part.model_dump_json(indent=1) + "\n")
     try:
         yield part
     finally:

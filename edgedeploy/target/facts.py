@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 from edgedeploy.target.opencl.device import Device
 
 # Prefix of a virtual board's name in place of an address.
@@ -64,8 +64,7 @@ def store(probed: Probed) -> Path:
     """Store the facts of a board, replacing earlier ones from the same host."""
     name = re.sub(r"[^\w.@-]", "_", f"{probed.board}-{probed.host}")
     path = _folder() / f"{name}.json"
-    with replacing(path) as temporary:
-        temporary.write_text(probed.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_text(path, probed.model_dump_json(indent=1) + "\n")
     return path
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from edgedeploy.base.catalog import unknown_name
 from edgedeploy.base.documents import first_fault
-from edgedeploy.base.files import cannot_write, is_file, replacing
+from edgedeploy.base.files import cannot_write, is_file, replacing, write_text
 from edgedeploy.base.progress import Progress
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import InputError, ModelError
@@ -138,11 +138,9 @@ def import_network(
         if not (is_file(copy) and file.samefile(copy)):
             with replacing(copy) as temporary:
                 shutil.copyfile(file, temporary)
-    with replacing(path) as temporary:
-        temporary.write_text(_document(entry, _GUESSED - stated.fields), encoding="utf-8")
+    write_text(path, _document(entry, _GUESSED - stated.fields))
     if stated.labels and entry.labels == name:
-        with replacing(path.parent / "labels" / f"{name}.txt") as temporary:
-            temporary.write_text("\n".join([*load_labels(stated.labels), ""]), encoding="utf-8")
+        write_text(path.parent / "labels" / f"{name}.txt", "\n".join([*load_labels(stated.labels), ""]))
     for old in {file.name for file in before if file.bundled} - {copy.name for copy in copies}:
         (path.parent / old).unlink(missing_ok=True)
     return path

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 from edgedeploy.base.text import count, duration, significant
 from edgedeploy.compile.ir.types import lanes_for
 from edgedeploy.errors import EdgedeployError
@@ -120,8 +120,7 @@ def write_report(folder: Path, output: Path) -> Path:
     """Write the page of a folder of records to an HTML file; a run may be adding records at the same time."""
     require_report()
     text = _page(folder, read_records(folder))
-    with replacing(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(output, text)
     return output
 
 
