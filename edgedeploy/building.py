@@ -30,7 +30,7 @@ from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
 from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 from edgedeploy.records.database import Records
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.precision import Judge, check_precision, with_half

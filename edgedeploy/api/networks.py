@@ -21,8 +21,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Opened, Place, opened
+from edgedeploy.runtime.opening import Opened, Place, Runner, opened
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.image import image_of, write_image

@@ -19,8 +19,7 @@ from edgedeploy.building import prepare
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.model.tensors import TensorSpec, shown
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.runtime.opening import Place, Runner, opened_together
 from edgedeploy.runtime.stateful import check_states
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file

@@ -28,8 +28,7 @@ from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import agent_ended
 from edgedeploy.remote.login import BROKEN
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Place
+from edgedeploy.runtime.opening import Place, Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import decoded

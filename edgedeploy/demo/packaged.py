@@ -19,8 +19,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Place, opened
+from edgedeploy.runtime.opening import Place, Runner, opened
 from edgedeploy.runtime.session import Session
 from edgedeploy.vision.results import Detection
 

@@ -16,7 +16,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
 from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.usage import Camera, ModelInput
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.camera import frame_of
 from edgedeploy.vision.crop import Rectangle, RotatedCrop

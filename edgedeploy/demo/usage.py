@@ -20,7 +20,7 @@ from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.network import Network as ImportedNetwork
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.decoders.classification import Classification

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import Tensors, TensorSpec, shown
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 
 # For each input, the output that is its next value.
 States = Mapping[str, str]

@@ -25,8 +25,7 @@ from edgedeploy.model.tensors import Tensors
 from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.runtime.opening import Place, Runner, opened_together
 from edgedeploy.tuning.task import Task
 from edgedeploy.zoo.source import Source
 

@@ -19,8 +19,7 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.building import build
 from edgedeploy.demo.spec import all_demos
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Place, opened
+from edgedeploy.runtime.opening import Place, Runner, opened
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.tolerance import TOLERANCE
 from edgedeploy.target.board import load_board

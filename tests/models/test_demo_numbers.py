@@ -24,7 +24,7 @@ from edgedeploy.demo.pipeline import Network, Outcome, infer
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
 from edgedeploy.frontends.onnx import FORMAT as ONNX
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.entry import ZooModel

@@ -15,8 +15,7 @@ from edgedeploy.base.progress import Progress
 from edgedeploy.demo import program
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import DEMOS
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Opened, Place
+from edgedeploy.runtime.opening import Opened, Place, Runner
 from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.zoo.entry import MODELS, ZooModel, load_labels
 from support.onnxruntime_runner import OnnxruntimeRunner

@@ -23,8 +23,7 @@ from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.usage import ModelInput
-from edgedeploy.runtime.interface import Runner
-from edgedeploy.runtime.opening import Opened, Place
+from edgedeploy.runtime.opening import Opened, Place, Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.decoders import detector

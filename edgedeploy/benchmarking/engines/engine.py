@@ -13,7 +13,7 @@ import numpy as np
 
 from edgedeploy.base.extras import is_installed
 from edgedeploy.base.workers import WorkerError
-from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Runner
 
 # The device of a network unless an engine names another one.
 CPU = "CPU"
