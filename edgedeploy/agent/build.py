@@ -16,19 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.agent import shipped
-from edgedeploy.agent.recipe import (
-    AGENT,
-    COMPAT,
-    Recipe,
-    device_sources,
-    load_recipe,
-    opencl_library_sources,
-    own_files,
-    own_headers,
-    own_sources,
-    package_folder,
-)
+from edgedeploy.agent import recipe, shipped
 from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import digest_of
 from edgedeploy.base.progress import SILENT, Progress
@@ -65,7 +53,7 @@ class Product:
     @classmethod
     def executable(cls, name: str, sources: list[Path]) -> Product:
         """A program with all of TVM's runtime."""
-        return cls(name, sources, load_recipe().link_flags)
+        return cls(name, sources, recipe.load_recipe().link_flags)
 
 
 @dataclass(frozen=True)
@@ -127,14 +115,14 @@ def build_product(
     note: str | None = None,
 ) -> Agent:
     """A product for a board's triple, from the cache or built; progress is told `note` when a build begins."""
-    recipe = load_recipe()
+    parts = recipe.load_recipe()
     compiler, built = _wanted(product, board, toolchain)
 
     def make(folder: Path) -> None:
         if note:
             progress.note(note)
-        flags = [*recipe.flags, *recipe.own_flags, *_definitions(board)]
-        jobs = [*_unit_jobs(recipe, product.units), *_own_jobs(product.sources, flags, built.key)]
+        flags = [*parts.flags, *parts.own_flags, *_definitions(board)]
+        jobs = [*_unit_jobs(parts, product.units), *_own_jobs(product.sources, flags, built.key)]
         target = folder / product.name
         if target.suffix == ".a":
             merged = target.with_suffix(".o")
@@ -159,18 +147,18 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
             why="exceptions pass between TVM's libraries and this one, and zig links another C++ library than GNU's",
             hints=["apt install g++"],
         )
-    recipe = load_recipe()
-    libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
-    jobs = list(_own_jobs(opencl_library_sources(), recipe.flags, ""))
-    _make(target, compiler, jobs, [*libraries, *recipe.opencl_link_flags], progress)
+    parts = recipe.load_recipe()
+    libraries = [f"-L{recipe.package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
+    jobs = list(_own_jobs(recipe.opencl_library_sources(), parts.flags, ""))
+    _make(target, compiler, jobs, [*libraries, *parts.opencl_link_flags], progress)
 
 
 def _make(target: Path, compiler: Driver, jobs: list[_Job], link_flags: list[str], progress: Progress) -> None:
     compiler.check(progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
-        shutil.copytree(package_folder("tvm") / "src" / "runtime", tree / "src" / "runtime")
-        shutil.copytree(COMPAT, tree, dirs_exist_ok=True)
+        shutil.copytree(recipe.package_folder("tvm") / "src" / "runtime", tree / "src" / "runtime")
+        shutil.copytree(recipe.COMPAT, tree, dirs_exist_ok=True)
         with progress.steps(f"compile {target.name} for {compiler.triple}", len(jobs)) as advance:
 
             def compiled(job: _Job) -> Path:
@@ -189,7 +177,7 @@ def _make(target: Path, compiler: Driver, jobs: list[_Job], link_flags: list[str
 
 def sources_with_device(sources: list[Path], board: Board) -> list[Path]:
     """The sources, with those that drive the board's device if it has one."""
-    return sources + (device_sources(board.device) if board.device else [])
+    return sources + (recipe.device_sources(board.device) if board.device else [])
 
 
 def oldest_glibc(board: Board) -> str:
@@ -199,7 +187,7 @@ def oldest_glibc(board: Board) -> str:
 
 
 def _agent(board: Board) -> Product:
-    return Product.executable("agent", sources_with_device(own_sources(), board))
+    return Product.executable("agent", sources_with_device(recipe.own_sources(), board))
 
 
 def _shipped_agent(board: Board) -> Agent | None:
@@ -257,20 +245,20 @@ def _own_parts(product: Product, board: Board) -> dict[str, Any]:
         "definitions": _definitions(board),
         "edgedeploy": __version__,
         "product": product.name,
-        "recipe": load_recipe().model_dump(mode="json"),
-        "sources": digest_of(sorted({*own_files(), *product.sources}), AGENT),
+        "recipe": recipe.load_recipe().model_dump(mode="json"),
+        "sources": digest_of(sorted({*recipe.own_files(), *product.sources}), recipe.AGENT),
     }
 
 
-def _unit_jobs(recipe: Recipe, names: list[str] | None) -> Iterator[_Job]:
+def _unit_jobs(parts: recipe.Recipe, names: list[str] | None) -> Iterator[_Job]:
     # TVM's are found in the tree of `_make`.
-    roots = {"tvm": Path("src", "runtime"), "tvm_ffi": package_folder("tvm_ffi") / "src" / "ffi"}
-    compat = digest_of(sorted(COMPAT.glob("**/*.h")), COMPAT)
-    for unit in recipe.units:
+    roots = {"tvm": Path("src", "runtime"), "tvm_ffi": recipe.package_folder("tvm_ffi") / "src" / "ffi"}
+    compat = digest_of(sorted(recipe.COMPAT.glob("**/*.h")), recipe.COMPAT)
+    for unit in parts.units:
         if names is None or unit.name in names:
             text = "".join(f'#include "{roots[unit.package] / source}"\n' for source in unit.sources)
             # Paths differ from build to build; the wheels' versions identify their contents.
-            yield _Job(unit.name, text, [*recipe.flags, *unit.flags], key_of([compat, unit.sources]))
+            yield _Job(unit.name, text, [*parts.flags, *unit.flags], key_of([compat, unit.sources]))
 
 
 def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterator[_Job]:
@@ -280,7 +268,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
         defined = [f'-D{name}="{value}"' for name, value in facts.items()]
-        includes = digest_of([source, *own_headers()], AGENT)
+        includes = digest_of([source, *recipe.own_headers()], recipe.AGENT)
         yield _Job(source.name, f'#include "{source}"\n', [*flags, *defined], includes, own=True)
 
 
@@ -308,18 +296,18 @@ def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:
         return []
     target = tree / f"{_PRECOMPILED}.pch"
     options = [*missing[0].flags, "-x", "c++-header"]
-    _call_compiler(compiler, options, AGENT / _PRECOMPILED, target, tree)
+    _call_compiler(compiler, options, recipe.AGENT / _PRECOMPILED, target, tree)
     return ["-include-pch", str(target)]
 
 
 def _call_compiler(compiler: Driver, options: list[str], source: Path, target: Path, tree: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
-        ffi = package_folder("tvm_ffi")
+        ffi = recipe.package_folder("tvm_ffi")
         # Messages of TVM's checks name their file: the same on every machine.
-        roots = {source.parent: "", tree: "tvm", ffi: "tvm_ffi", AGENT: "agent"}
+        roots = {source.parent: "", tree: "tvm", ffi: "tvm_ffi", recipe.AGENT: "agent"}
         mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
-        folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", package_folder("tvm") / "include"]
-        folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", AGENT]
+        folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", recipe.package_folder("tvm") / "include"]
+        folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", recipe.AGENT]
         included = [f"-I{each}" for each in folders]
         command = [*compiler.command, *options, *mapped, *included, str(source), "-o", str(target)]
         # zig would keep a second copy of each object.

@@ -12,20 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from edgedeploy import errors
 from edgedeploy.base import interruption
 from edgedeploy.base.extras import missing_module
 from edgedeploy.base.files import cannot_write
-from edgedeploy.errors import (
-    CompileError,
-    EdgedeployError,
-    InternalError,
-    MemoryExhaustedError,
-    ModelError,
-    OutputError,
-    ReaderGoneError,
-    ToolchainError,
-    cause_of,
-)
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -40,33 +30,33 @@ _NO_FOLDER = "No usable temporary directory found"
 _ANOTHER_FOLDER = "make room, or name another folder for temporary files: TMPDIR=/some/folder"
 _NO_ROOM = re.compile(re.escape(os.strerror(errno.ENOSPC)), re.IGNORECASE)
 # Errors whose text may quote libraries or programs on this machine.
-_QUOTING = (ModelError, CompileError, ToolchainError)
+_QUOTING = (errors.ModelError, errors.CompileError, errors.ToolchainError)
 
 # The compiler's address space for the smallest network (measured: `VmPeak` in /proc/PID/status), and what each
 # processor's thread adds for its stack and its part of the heap.
 _ADDRESS_SPACE, _FOR_EACH_PROCESSOR = 1_300 << 20, 80 << 20
 
 
-def attempted(work: Callable[[], Value], *, alone: bool = False) -> Value | EdgedeployError:
+def attempted(work: Callable[[], Value], *, alone: bool = False) -> Value | errors.EdgedeployError:
     """The result of work on one item, or its error; with `alone`, for a single item, errors are raised."""
     try:
         return work()
     except Exception as error:
         interruption.check()
-        if alone or isinstance(error, ReaderGoneError):
+        if alone or isinstance(error, errors.ReaderGoneError):
             raise
         logging.getLogger(__name__).debug("one of several failed", exc_info=error)
-        return refusal(error) or InternalError.of(error)
+        return refusal(error) or errors.InternalError.of(error)
 
 
 def each_attempted(
-    work: Callable[[Item], Value], items: Mapping[str, Item], failed: dict[str, EdgedeployError] | None
+    work: Callable[[Item], Value], items: Mapping[str, Item], failed: dict[str, errors.EdgedeployError] | None
 ) -> dict[str, Value]:
     """The results of the items that succeed; errors of others go into `failed` by name, or are raised if it is None."""
     done: dict[str, Value] = {}
     for name, item in items.items():
         outcome = attempted(partial(work, item), alone=failed is None)
-        if isinstance(outcome, EdgedeployError):
+        if isinstance(outcome, errors.EdgedeployError):
             assert failed is not None
             failed[name] = outcome
         else:
@@ -74,33 +64,33 @@ def each_attempted(
     return done
 
 
-def first_failure(outcomes: Iterable[object]) -> EdgedeployError | None:
+def first_failure(outcomes: Iterable[object]) -> errors.EdgedeployError | None:
     """The error that a command ends with, given what `attempted` returned for each item.
 
     That is the first fault; without a fault, None if at least one item succeeded, else the first error.
     """
     found = list(outcomes)
-    errors = [each for each in found if isinstance(each, EdgedeployError)]
-    faults = [each for each in errors if not each.unavailable]
-    return next(iter(faults or (errors if len(errors) == len(found) else [])), None)
+    failures = [each for each in found if isinstance(each, errors.EdgedeployError)]
+    faults = [each for each in failures if not each.unavailable]
+    return next(iter(faults or (failures if len(failures) == len(found) else [])), None)
 
 
-def refusal(error: BaseException) -> EdgedeployError | None:
+def refusal(error: BaseException) -> errors.EdgedeployError | None:
     """The error for users, if they can act on an exception; None for bugs of edgedeploy."""
-    if isinstance(error, EdgedeployError) and not isinstance(error, _QUOTING):
+    if isinstance(error, errors.EdgedeployError) and not isinstance(error, _QUOTING):
         return error
-    text = cause_of(error)
+    text = errors.cause_of(error)
     if isinstance(error, ModuleNotFoundError) and (missing := missing_module(error)):
         return missing
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return _no_memory(text or None)
     if isinstance(error, OSError) and str(error.strerror).startswith(_NO_FOLDER):
-        return OutputError("there is no folder for temporary files", why=error.strerror, hints=[_ANOTHER_FOLDER])
+        return errors.OutputError("no usable folder for temporary files", why=error.strerror, hints=[_ANOTHER_FOLDER])
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename:
         return cannot_write(Path(os.fsdecode(error.filename)), error)
     if _NO_ROOM.search(text):
-        return OutputError("there is no space left to write", why=text, hints=[_ANOTHER_FOLDER])
-    if isinstance(error, EdgedeployError):
+        return errors.OutputError("no space left to write", why=text, hints=[_ANOTHER_FOLDER])
+    if isinstance(error, errors.EdgedeployError):
         return error
     return _no_memory(f"{type(error).__name__}: {text}") if _is_tight() else None
 
@@ -120,11 +110,11 @@ def _is_tight() -> bool:
     return limit != resource.RLIM_INFINITY and limit < needed
 
 
-def _no_memory(why: str | None) -> MemoryExhaustedError:
+def _no_memory(why: str | None) -> errors.MemoryExhaustedError:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     hint = "end other programs, or add swap"
     if limit != resource.RLIM_INFINITY:
         text = f"the limit on this process's address space is {limit >> 20} MiB"
         why = f"{text}; {why}" if why else text
         hint = "raise the limit: ulimit -v unlimited"
-    return MemoryExhaustedError("there is not enough memory", why=why, hints=[hint])
+    return errors.MemoryExhaustedError("there is not enough memory", why=why, hints=[hint])

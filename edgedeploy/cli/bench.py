@@ -10,29 +10,8 @@ from typer import Argument, Option
 
 from edgedeploy.base.text import significant
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
-from edgedeploy.cli.console import (
-    as_json,
-    as_table,
-    conclude,
-    print_lines,
-    print_result,
-    print_text,
-    shown_progress,
-    stdout,
-)
+from edgedeploy.cli import console, options
 from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
-from edgedeploy.cli.options import (
-    MOST,
-    BoardOption,
-    Importing,
-    ModelsArgument,
-    ThreadsOption,
-    WhereOrHere,
-    complete_records,
-    completing,
-    file_option,
-    parse_batches,
-)
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError, SlowerError
 
@@ -43,18 +22,18 @@ if TYPE_CHECKING:
     from edgedeploy.benchmarking.tables import Column
 
 
-complete_columns = completing("edgedeploy.benchmarking.tables:COLUMNS.values", "all", listed=True)
-complete_engines = completing("edgedeploy.benchmarking.engines:PEERS.copy", listed=True)
+complete_columns = options.completing("edgedeploy.benchmarking.tables:COLUMNS.values", "all", listed=True)
+complete_engines = options.completing("edgedeploy.benchmarking.engines:PEERS.copy", listed=True)
 
 app = Commands(cls=ModelsOrCommand, help="Measure networks against other inference engines.", no_args_is_help=True)
 
 
 @app.command(USUAL)
 def bench(
-    models: ModelsArgument,
-    board: BoardOption = "local",
+    models: options.ModelsArgument,
+    board: options.BoardOption = "local",
     *,
-    where: WhereOrHere,
+    where: options.WhereOrHere,
     against: str | None = Option(
         None,
         metavar="ENGINES",
@@ -62,12 +41,12 @@ def bench(
         "torch-compile,tensorrt,onnxruntime-gpu.",
         autocompletion=complete_engines,
     ),
-    threads: ThreadsOption = None,
-    rounds: int = Option(10, min=1, max=MOST, help="Rounds to run; each engine has a turn in each."),
+    threads: options.ThreadsOption = None,
+    rounds: int = Option(10, min=1, max=options.MOST, help="Rounds to run; each engine has a turn in each."),
     runs: int | None = Option(
         None,
         min=1,
-        max=MOST,
+        max=options.MOST,
         help=f"Inferences to time with each engine; default: {RUNS_ON_DEVICES} for boards with a device, else as "
         "many as fit into 0.1 s each round.",
     ),
@@ -76,7 +55,7 @@ def bench(
         None,
         metavar="BOARD|DIR",
         help="Build with these tuning records, and also measure edgedeploy without any.",
-        autocompletion=complete_records,
+        autocompletion=options.complete_records,
     ),
     profile: bool = Option(
         False, "--profile", help="Also measure the time by function, over 10 inferences, if the engine reports it."
@@ -89,10 +68,12 @@ def bench(
         "deviation,mean,p90,difference,top-1, or all; default: those that fit.",
         autocompletion=complete_columns,
     ),
-    importing: Importing,
+    importing: options.Importing,
     overrides: Overriding,
     markdown: bool = Option(False, "--markdown", help="Print tables in Markdown."),
-    report: Path | None = file_option(None, "--report", what="Also write HTML with charts; needs edgedeploy[report]."),
+    report: Path | None = options.file_option(
+        None, "--report", what="Also write HTML with charts; needs edgedeploy[report]."
+    ),
 ) -> None:
     """Measure networks against other inference engines.
 
@@ -143,7 +124,7 @@ def bench(
     from edgedeploy.target.resolved import resolve
 
     shown = columns_called(None if columns is None else _names(columns))
-    if as_json() and markdown:
+    if console.as_json() and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
     importing.check_one(models, "measured")
     found = measured(
@@ -154,20 +135,20 @@ def bench(
         threads=threads,
         rounds=rounds,
         runs=runs,
-        batches=parse_batches(batch),
+        batches=options.parse_batches(batch),
         tuned=tuned,
         shapes=importing.shapes,
         options=importing.options,
         energy=energy,
         profile=profile,
         page=report,
-        progress=shown_progress(),
+        progress=console.shown_progress(),
     )
     if markdown:
-        print_lines(as_markdown(found, shown).splitlines())
+        console.print_lines(as_markdown(found, shown).splitlines())
     else:
-        print_result(found.to_dict(), *_as_text(found, shown, fitting=columns is None))
-    conclude([*((case, None) for case in found.cases), *found.failed.items()])
+        console.print_result(found.to_dict(), *_as_text(found, shown, fitting=columns is None))
+    console.conclude([*((case, None) for case in found.cases), *found.failed.items()])
 
 
 @app.command()
@@ -197,15 +178,15 @@ def compare(
     found = compare_reports(read_report(before), read_report(after))
     slower = found.slower(fail_above, engine) if fail_above is not None else []
     (titles, *rows), ratios = change_table(found), found.mean_ratios()
-    print_text(
-        as_table(titles, rows, right=titles[2:-1]),
+    console.print_text(
+        console.as_table(titles, rows, right=titles[2:-1]),
         *(f"{name}: {significant(ratio)} of the time before, geometric mean" for name, ratio in ratios.items()),
         *(f"gone: {each}" for each in found.gone),
         *(f"new: {each}" for each in found.new),
         *(f"note: {note}" for note in found.notes),
     )
     if not slower:
-        print_result(found.to_dict())
+        console.print_result(found.to_dict())
     if slower:
         worst = max(slower, key=lambda change: change.ratio)
         raise SlowerError(
@@ -225,8 +206,8 @@ def _as_text(report: Report, columns: Sequence[Column], *, fitting: bool) -> Ite
     from edgedeploy.runtime.profile import NAMES
 
     yield heading(report)
-    for title, (titles, *rows) in tables(report, columns, stdout().width if fitting else None):
-        yield from ("", title, as_table(titles, rows, right=titles[1:]))
+    for title, (titles, *rows) in tables(report, columns, console.stdout().width if fitting else None):
+        yield from ("", title, console.as_table(titles, rows, right=titles[1:]))
     for title, (titles, *rows) in profile_tables(report, MOST_FUNCTIONS):
-        yield from ("", title, as_table(titles, rows, right=[each for each in titles if each not in NAMES]))
+        yield from ("", title, console.as_table(titles, rows, right=[each for each in titles if each not in NAMES]))
     yield from (f"note: {note}" for note in notes(report))

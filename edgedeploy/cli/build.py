@@ -11,15 +11,8 @@ from typer import Argument, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.base.files import is_folder
+from edgedeploy.cli import options
 from edgedeploy.cli.console import as_json, as_table, conclude, print_outcomes, print_result, print_text, shown_progress
-from edgedeploy.cli.options import (
-    BoardOption,
-    DemoOption,
-    ImportingEntries,
-    TuningRecordsOption,
-    complete_model,
-    completing,
-)
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import EdgedeployError, InputError
 
@@ -28,7 +21,7 @@ if TYPE_CHECKING:
     from edgedeploy.target.board import Board
 
 
-complete_pass = completing("edgedeploy.compile.passes.order:disableable")
+complete_pass = options.completing("edgedeploy.compile.passes.order:disableable")
 
 
 def build(
@@ -37,13 +30,13 @@ def build(
         metavar="MODEL",
         help="Networks: zoo names or files; default: `build.models` of the configuration, else the networks of the "
         "demos classification, landmark, retinaface and yolo-fastest.",
-        autocompletion=complete_model,
+        autocompletion=options.complete_model,
     ),
     all_demos: bool = Option(False, "--all-demos", help="Build the networks of all demos."),
-    board: BoardOption = "local",
+    board: options.BoardOption = "local",
     output: Path | None = Option(None, "--output", "-o", help="Package folder; default: dist/BOARD."),
     *,
-    importing: ImportingEntries,
+    importing: options.ImportingEntries,
     quantize: Path | None = Option(
         None, metavar="FOLDER", help="Quantise first, calibrated with the images below FOLDER (`edgedeploy quantize`)."
     ),
@@ -55,14 +48,14 @@ def build(
         metavar="FOLDER",
         help="State the accuracy of half precision on labelled images beside that of single (docs/quantisation.md).",
     ),
-    demo: DemoOption = None,
+    demo: options.DemoOption = None,
     camera: str | None = Option(
         None,
         metavar="WIDTHxHEIGHT:FORMAT",
         help="Take camera frames as input: yuv420, nv12, yuyv, rgb, bgr or gray. Colour conversion, resizing and "
         "normalisation are compiled into the network.",
     ),
-    tuning_records: TuningRecordsOption = None,
+    tuning_records: options.TuningRecordsOption = None,
     overrides: Overriding,
     dump: str = Option(
         "", metavar="KINDS", help="Also write intermediate code: ir,ll,asm,passes (the module after each pass)."

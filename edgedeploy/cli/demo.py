@@ -12,29 +12,9 @@ from typer import Argument, Exit, Option
 
 from edgedeploy.base.attempts import attempted
 from edgedeploy.base.interruption import INTERRUPTED
-from edgedeploy.cli.console import (
-    as_table,
-    conclude,
-    print_outcomes,
-    print_result,
-    readable,
-    shown_progress,
-    until_interrupted,
-)
+from edgedeploy.cli import console, options
 from edgedeploy.cli.demo_output import Live, Printer, seen
-from edgedeploy.cli.options import (
-    MOST,
-    BoardOrLast,
-    Importing,
-    SetOption,
-    ThreadsOption,
-    WeightsOption,
-    WhereOrHere,
-    complete,
-    complete_model,
-    file_option,
-    here_if_silent,
-)
+from edgedeploy.cli.options import MOST, complete_model, file_option
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
 from edgedeploy.errors import EdgedeployError, InputError
@@ -49,7 +29,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 
-complete_demo = complete("demos", "demos/audio", also=[ALL])
+complete_demo = options.complete("demos", "demos/audio", also=[ALL])
 
 
 def demo(
@@ -66,13 +46,13 @@ def demo(
         "machine by its number.",
     ),
     *,
-    board: BoardOrLast,
-    where: WhereOrHere,
+    board: options.BoardOrLast,
+    where: options.WhereOrHere,
     model: str | None = Option(
         None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
     ),
-    set_inputs: SetOption = None,
-    weights: WeightsOption = "file",
+    set_inputs: options.SetOption = None,
+    weights: options.WeightsOption = "file",
     camera: str | None = Option(
         None,
         metavar="DEVICE",
@@ -80,7 +60,7 @@ def demo(
         "Pi's own, rtsp://... or http://... for a network camera, or `auto`.",
     ),
     repeat: int | None = Option(None, "--repeat", "-r", min=1, max=MOST, help="Inferences to time; default: 1."),
-    threads: ThreadsOption = None,
+    threads: options.ThreadsOption = None,
     save: Path | None = file_option(
         None,
         "--save",
@@ -159,11 +139,11 @@ def demo(
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
-    progress = shown_progress()
+    progress = console.shown_progress()
     resolved = board.resolved(overrides.fields, otherwise="local")
-    place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
-    opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
-    hinting = here_if_silent(board.board, where)
+    place, reading = where.place(resolved), options.Importing(set_inputs=set_inputs, weights=weights).options
+    opening: dict[str, Any] = {"threads": threads, "options": reading, "progress": progress}
+    hinting = options.here_if_silent(board.board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
@@ -223,10 +203,10 @@ def demo(
             break
     printer.finish()
     if name == ALL:
-        print_outcomes(outcomes, lambda _: "shown", what="demo")
+        console.print_outcomes(outcomes, lambda _: "shown", what="demo")
     if interrupted:
         raise Exit(INTERRUPTED)
-    conclude(outcomes.items())
+    console.conclude(outcomes.items())
 
 
 def _show_all(
@@ -247,7 +227,7 @@ def _show_all(
     summary = Summary()
     tracker = session.tracker() if source.is_film else None
     printer.begin(session, source)
-    with until_interrupted() as interrupted:
+    with console.until_interrupted() as interrupted:
         try:
             with bar as advance:
                 shots = timed(source.shots())
@@ -272,7 +252,7 @@ def _list() -> None:
     from edgedeploy.audio.spec import SOUND_DEMOS
     from edgedeploy.demo.spec import DEMOS
 
-    demos = [(path.stem, each.model, each.description) for path, each in readable(DEMOS)]
-    demos += [(path.stem, each.stages[-1].model, each.description) for path, each in readable(SOUND_DEMOS)]
+    demos = [(path.stem, each.model, each.description) for path, each in console.readable(DEMOS)]
+    demos += [(path.stem, each.stages[-1].model, each.description) for path, each in console.readable(SOUND_DEMOS)]
     objects = [{"name": name, "model": model, "description": description} for name, model, description in demos]
-    print_result(objects, as_table(["demo", "model", "description"], demos))
+    console.print_result(objects, console.as_table(["demo", "model", "description"], demos))

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Exit, Option
 
 from edgedeploy.base.text import count
+from edgedeploy.cli import options
 from edgedeploy.cli.console import as_json, as_table, print_error, print_result, print_text, readable, shown_progress
 from edgedeploy.cli.groups import Commands
-from edgedeploy.cli.options import (
-    SetOption,
-    ShapeOption,
-    complete_model,
-    file_option,
-    parse_numbers,
-    parse_shapes,
-    parse_values,
-)
 from edgedeploy.errors import DownloadError, InputError
 
 if TYPE_CHECKING:
@@ -28,9 +20,9 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-ModelName = Annotated[str, Argument(help="A model's name or file.", autocompletion=complete_model)]
+ModelName = Annotated[str, Argument(help="A model's name or file.", autocompletion=options.complete_model)]
 ModelNames = Annotated[
-    list[str] | None, Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
+    list[str] | None, Argument(metavar="NAME", help="Models' names or files.", autocompletion=options.complete_model)
 ]
 
 
@@ -54,11 +46,11 @@ def list_models() -> None:
 @app.command()
 def show(
     name: ModelName,
-    graph: Path | None = file_option(
+    graph: Path | None = options.file_option(
         None, "--graph", what="Draw the layers, with shapes and parameters: svg, png, pdf or dot.", metavar="FILE"
     ),
-    input_shape: ShapeOption = None,
-    set_inputs: SetOption = None,
+    input_shape: options.ShapeOption = None,
+    set_inputs: options.SetOption = None,
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
 
@@ -75,8 +67,8 @@ def show(
         from edgedeploy.zoo.source import find_source
 
         # A drawing needs no weights.
-        options = ImportOptions(weights="random", values=parse_values(set_inputs))
-        drawn = draw(find_source(name, parse_shapes(input_shape), shown_progress(), options), graph)
+        reading = ImportOptions(weights="random", values=options.parse_values(set_inputs))
+        drawn = draw(find_source(name, options.parse_shapes(input_shape), shown_progress(), reading), graph)
         boxes = "" if drawn.boxes == drawn.layers else f" in {drawn.boxes} boxes"
         about = {"name": name, "graph": str(graph), "layers": drawn.layers, "boxes": drawn.boxes}
         print_result(about, f"{graph}: {drawn.layers} layers{boxes}")
@@ -149,7 +141,7 @@ def import_model(
     ),
     std: str | None = Option(None, metavar="S[,S,S]", help="Then divide each channel by this."),
     preset: Literal["imagenet"] | None = Option(None, help="Use ImageNet's mean and standard deviation."),
-    input_shape: ShapeOption = None,
+    input_shape: options.ShapeOption = None,
     force: bool = Option(False, "--force", help="Replace an existing network of this name."),
 ) -> None:
     """Add your own network to the zoo: copy its files and an entry to your configuration folder.
@@ -165,9 +157,9 @@ def import_model(
 
     if preset and (mean or std):
         raise InputError("--preset does not go with --mean and --std", why="it is both of them")
-    pixels = PRESETS[preset] if preset else (parse_numbers("--mean", mean), parse_numbers("--std", std))
+    pixels = PRESETS[preset] if preset else (options.parse_numbers("--mean", mean), options.parse_numbers("--std", std))
     stated = Stated(task, labels, *pixels)
-    shapes = parse_shapes(input_shape)
+    shapes = options.parse_shapes(input_shape)
     path = import_network(name, files, shapes, stated, replace=force, progress=shown_progress())
     [(_, model)] = _entries([str(path)])
     guess = f"{model.labels}, guessed by their number" if model.labels else "none"
@@ -215,7 +207,9 @@ def verify(names: ModelNames = None) -> None:
 
 @app.command(name="rm")
 def remove(
-    names: list[str] = Argument(..., metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
+    names: list[str] = Argument(
+        ..., metavar="NAME", help="Models' names or files.", autocompletion=options.complete_model
+    ),
 ) -> None:
     """Remove networks' files from the cache, and your own networks altogether; mirrors are never touched.
 

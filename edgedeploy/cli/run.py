@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
+from edgedeploy.cli import options
 from edgedeploy.cli.console import as_json, as_table, print_result, shown_progress
-from edgedeploy.cli.options import (
-    MOST,
-    BoardOption,
-    ImportingEntries,
-    ThreadsOption,
-    WhereOrHere,
-    complete_model,
-    file_option,
-)
+from edgedeploy.cli.options import MOST, complete_model, file_option
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError
 
@@ -31,9 +24,9 @@ def run(
     model: str = Argument(
         ..., metavar="PACKAGE|MODEL", help="A package, a zoo name, or a network's file.", autocompletion=complete_model
     ),
-    board: BoardOption = "local",
+    board: options.BoardOption = "local",
     *,
-    where: WhereOrHere,
+    where: options.WhereOrHere,
     inputs: Path | None = Option(None, "--inputs", "-i", help="A .npz file with an array for each input."),
     outputs: Path | None = file_option(None, "--outputs", "--output", "-o", what="Write the outputs to a .npz file."),
     npz_keys: Literal["names", "tvmc"] = Option(
@@ -52,9 +45,9 @@ def run(
     number: int = Option(1, min=1, max=MOST, help="Inferences in each measurement."),
     warmup: int = Option(1, min=0, max=MOST, help="Inferences before the first measurement."),
     profile: bool = Option(False, "--profile", help="Print the time of each function, over --repeat inferences."),
-    threads: ThreadsOption = None,
+    threads: options.ThreadsOption = None,
     print_top: int = Option(0, metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
-    importing: ImportingEntries,
+    importing: options.ImportingEntries,
     overrides: Overriding,
 ) -> None:
     """Run or measure a network, here or on a board.

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Exit, Option
 
 from edgedeploy.base.interruption import INTERRUPTED
+from edgedeploy.cli import options
 from edgedeploy.cli.console import as_table, print_result, print_text, until_interrupted
 from edgedeploy.cli.groups import USUAL, Commands, ModelsOrCommand
-from edgedeploy.cli.options import (
-    BoardOption,
-    Importing,
-    ModelsArgument,
-    RecordsArgument,
-    WhereAll,
-    complete_records,
-    file_option,
-)
 from edgedeploy.cli.overrides import Overriding
 from edgedeploy.errors import InputError
 
@@ -47,7 +39,7 @@ class _Devices:
         Option(metavar="NAME", help="Set the board's CPU frequency governor, such as performance, while measuring."),
     ] = None
 
-    def boards(self, board: ResolvedBoard, where: WhereAll) -> Boards:
+    def boards(self, board: ResolvedBoard, where: options.WhereAll) -> Boards:
         """The boards of a kind."""
         from edgedeploy.rpc.tracker import Endpoint
         from edgedeploy.tuning.tuning import Boards
@@ -102,10 +94,10 @@ class _Timing:
 
 @app.command(USUAL, json="Print one JSON value for each event.")
 def tune_models(
-    models: ModelsArgument,
-    board: BoardOption = "local",
+    models: options.ModelsArgument,
+    board: options.BoardOption = "local",
     *,
-    where: WhereAll,
+    where: options.WhereAll,
     devices: _Devices,
     search: _Search,
     timing: _Timing,
@@ -114,11 +106,11 @@ def tune_models(
         None,
         metavar="BOARD|DIR",
         help="Learn from these records too, of any board (warm start); repeat for several.",
-        autocompletion=complete_records,
+        autocompletion=options.complete_records,
     ),
     output: Path | None = Option(None, "--output", "-o", help="Records folder; default: the board's own."),
     compare: bool = Option(True, "--compare/--no-compare", help="At the end, measure the network untuned and tuned."),
-    importing: Importing,
+    importing: options.Importing,
     overrides: Overriding,
 ) -> None:
     """Tune networks: build each convolution and product in several configurations, and measure them on the board.
@@ -149,7 +141,6 @@ def tune_models(
     measuring, profile = devices.boards(resolved, where), resolved.profile
     check_target(profile)
     known = [find_folder(each) for each in tuning_records or []]
-    options = Options(**vars(search))
     evaluation = Evaluation.on(profile, **vars(timing))
     with display() as shown:
         if tasks == "list":
@@ -165,7 +156,7 @@ def tune_models(
                 found,
                 measuring,
                 output,
-                options=options,
+                options=Options(**vars(search)),
                 evaluation=evaluation,
                 warm_start=known,
                 compare=compare,
@@ -179,8 +170,10 @@ def tune_models(
 
 @app.command()
 def report(
-    records: RecordsArgument,
-    output: Path | None = file_option(None, "--output", "-o", what="HTML file; default: report.html in the folder."),
+    records: options.RecordsArgument,
+    output: Path | None = options.file_option(
+        None, "--output", "-o", what="HTML file; default: report.html in the folder."
+    ),
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 

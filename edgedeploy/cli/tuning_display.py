@@ -16,18 +16,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.base.progress import Progress, paced
 from edgedeploy.base.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.cli.console import ConsoleProgress, as_json, as_table, foreign, print_json_line, print_text, stderr
-from edgedeploy.records.events import (
-    Event,
-    Measured,
-    Noted,
-    Progressed,
-    RunEnded,
-    RunStarted,
-    TaskEnded,
-    TaskResult,
-    TaskStarted,
-    TaskSummary,
-)
+from edgedeploy.records import events
 from edgedeploy.records.trial import Conditions, speed_up
 from edgedeploy.tuning.state import TITLES, RunState, TaskState, cells, end_to_end
 
@@ -47,7 +36,7 @@ MOST_BOARDS = 6
 class Display(Progress):
     """Shows events, each by a call, and the progress of work between them. Calls may come from any thread."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show an event."""
 
     def close(self) -> None:
@@ -81,7 +70,7 @@ class JsonDisplay(Display):
         self._clock = clock
         self._lock = RLock()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Print it."""
         with self._lock:
             print_json_line(event.model_dump(mode="json"))
@@ -89,7 +78,7 @@ class JsonDisplay(Display):
 
     def note(self, text: str) -> None:
         """Print it as an event."""
-        self(Noted(text=text))
+        self(events.Noted(text=text))
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """Leave it to the other display."""
@@ -102,7 +91,7 @@ class JsonDisplay(Display):
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print an event now and then; otherwise leave it to the other display."""
-        counted = paced(lambda done: self(Progressed(title=title, done=done, total=total)), self._clock)
+        counted = paced(lambda done: self(events.Progressed(title=title, done=done, total=total)), self._clock)
         with self._beside.steps(title, total) as advance:
 
             def step() -> None:
@@ -124,24 +113,24 @@ class _TextDisplay(ConsoleProgress, Display):
         self._state = RunState(clock)
         self._lock = RLock()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         with self._lock:
             self._state.follow(event)
             match event:
-                case RunStarted():
+                case events.RunStarted():
                     self._say(_start_line(event))
-                case Noted(text=text):
+                case events.Noted(text=text):
                     self.note(text)
-                case TaskEnded(result=result):
+                case events.TaskEnded(result=result):
                     self._say(f"  {_result_line(result)}")
-                case RunEnded():
+                case events.RunEnded():
                     self._end(event)
 
     def _say(self, line: str) -> None:
         """Print a line; names in it cannot break it."""
         self.note(printable(line))
 
-    def _end(self, ended: RunEnded) -> None:
+    def _end(self, ended: events.RunEnded) -> None:
         whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
         if ended.interrupted:
             self._say(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
@@ -161,15 +150,15 @@ class LineDisplay(_TextDisplay):
         super().__init__(clock=clock)
         self._printed, self._printed_at = 0, clock()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Print the lines of the event, if it is time for one."""
         with self._lock:
             super().__call__(event)
             match event:
-                case TaskStarted(task=summary):
+                case events.TaskStarted(task=summary):
                     self._say(_task_line(self._state, summary))
                     self._printed, self._printed_at = 0, self._clock()
-                case Measured(trial=trial) if not trial.final:
+                case events.Measured(trial=trial) if not trial.final:
                     if task := self._state.tasks.get(trial.workload):
                         self._print_progress(task)
 
@@ -196,13 +185,13 @@ class LiveDisplay(_TextDisplay):
         self._live: Live | None = None
         self._doing: list[_Activity] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show the event."""
         with self._lock:
-            if isinstance(event, RunEnded):
+            if isinstance(event, events.RunEnded):
                 self.close()
             super().__call__(event)
-            if isinstance(event, RunStarted):
+            if isinstance(event, events.RunStarted):
                 self._open()
             self._update()
 
@@ -294,7 +283,7 @@ class _Activity:
         return self.title if self.steps is None else f"{self.title}: {self.done} of {self.steps}"
 
 
-def _start_line(started: RunStarted) -> str:
+def _start_line(started: events.RunStarted) -> str:
     trials = sum(task.trials for task in started.tasks)
     done = sum(task.done for task in started.tasks)
     parts = [
@@ -317,7 +306,7 @@ def _run_line(state: RunState) -> str:
     return ", ".join(parts)
 
 
-def _task_line(state: RunState, task: TaskSummary) -> str:
+def _task_line(state: RunState, task: events.TaskSummary) -> str:
     place = list(state.tasks).index(task.workload) + 1
     work = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
     return f"{place} of {len(state.tasks)}: task {task.number}, {task.name} (weight {task.weight}{work})"
@@ -336,7 +325,7 @@ def _trial_line(task: TaskState) -> str:
     return ", ".join(parts)
 
 
-def _result_line(result: TaskResult) -> str:
+def _result_line(result: events.TaskResult) -> str:
     return (
         f"task {result.number}, {result.name}: default {milliseconds(result.default_ms)} ms, "
         f"best {milliseconds(result.best_ms)} ms, {times(result.speed_up)}, "

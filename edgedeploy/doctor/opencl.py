@@ -15,16 +15,7 @@ from edgedeploy.doctor.tools import compiled
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import Place
 from edgedeploy.target.board import Board
-from edgedeploy.target.opencl.device import (
-    DEVICE_VARIABLE,
-    LIST_S,
-    NO_LIBRARY,
-    NO_PLATFORMS,
-    Device,
-    listing_source,
-    named,
-    parse,
-)
+from edgedeploy.target.opencl import device as opencl
 from edgedeploy.target.opencl.profile import opencl_of
 from edgedeploy.target.toolchain import link_program
 
@@ -76,8 +67,8 @@ def icd_files(case: Case) -> Finding:
     if drivers := files["driver"]:
         return ok(", ".join(f"{path} names {library}" for path, library in drivers))
     if opencl_of(case.board) is None:
-        return not_applicable(f"there are none in {folder}, and {case.name} needs none: it runs networks on the CPU")
-    return _bad(case, f"there are none in {folder}: no OpenCL driver is installed", _install(case))
+        return not_applicable(f"none in {folder}; {case.name} needs none: it runs networks on the CPU")
+    return _bad(case, f"none in {folder}: no OpenCL driver is installed", _install(case))
 
 
 @check("GPU nodes", "OpenCL", needs=("ICD files",), applies=_concerns)
@@ -90,9 +81,9 @@ def gpu_nodes(case: Case) -> Finding:
     wanted = _NODES.get(device.kind) if device and not files["device"] else None
     if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
         hint = f"{_where(case)}check that the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
-        return _bad(case, f"there is no {wanted}*", hint)
+        return _bad(case, f"no {wanted}* found", hint)
     if not nodes:
-        return not_applicable("there are none; drivers for CPUs need none")
+        return not_applicable("none found; drivers for CPUs need none")
     closed = [(path, group) for path, group, access in nodes if access != "yes"]
     if closed:
         hints = [f"{_where(case)}sudo usermod -aG {group} {user}, and log in again" for _, group in closed]
@@ -105,16 +96,16 @@ def gpu_nodes(case: Case) -> Finding:
 def devices(case: Case) -> Finding:
     """The devices that a C program finds, built with the board's toolchain, since drivers hang and crash."""
     program = case.folder / "opencl-devices"
-    with listing_source() as source:
+    with opencl.listing_source() as source:
         built = compiled(case, source, program)
     if built.state is not State.OK:
         return built
-    done = run_program(case.place, program, limit_s=LIST_S)
-    if done.code == NO_LIBRARY:
+    done = run_program(case.place, program, limit_s=opencl.LIST_S)
+    if done.code == opencl.NO_LIBRARY:
         return _bad(case, f"no libOpenCL: {done.messages}", f"{_where(case)}sudo apt install ocl-icd-libopencl1")
-    if done.code == NO_PLATFORMS:
+    if done.code == opencl.NO_PLATFORMS:
         return _bad(case, f"no driver can be loaded: {done.messages}", _install(case))
-    found = parse(done.text)
+    found = opencl.parse(done.text)
     listed = "\n".join(each.line() for each in found)
     if done.code != 0:
         what = f"a driver crashes or hangs: {end_of(done)}" + (f"; before that: {listed}" if listed else "")
@@ -123,10 +114,10 @@ def devices(case: Case) -> Finding:
         return _bad(case, "the drivers know no device", _install(case))
     device = opencl_of(case.board)
     part = (_files(case)["device"] or [[device.name]])[0][0] if device else ""
-    if device and not named(part, found):
+    if device and not opencl.named(part, found):
         who, other = "the profile", f"name another device in the profile: `devices` of {case.name}"
         if part != device.name:
-            who, other = DEVICE_VARIABLE, f"unset {DEVICE_VARIABLE}, or set it to a part of a name"
+            who, other = opencl.DEVICE_VARIABLE, f"unset {opencl.DEVICE_VARIABLE}, or set it to a part of a name"
         what = f"no device has {part!r} in its name, as {who} says; {listed}"
         return _bad(case, what, other, f"or {_install(case)}")
     unusable = [each.name for each in found if not (each.available and each.has_compiler)]
@@ -135,10 +126,10 @@ def devices(case: Case) -> Finding:
     return ok(listed, devices=[each.model_dump() for each in found])
 
 
-def devices_on(connection: Connection, board: Board) -> list[Device]:
+def devices_on(connection: Connection, board: Board) -> list[opencl.Device]:
     """The devices of a board over SSH; none if its OpenCL does not work, which the checks above explain."""
-    with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+    with opencl.listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         program = Path(folder) / "opencl-devices"
         link_program(source, program, board)
-        done = run_program(Place(connection), program, limit_s=LIST_S)
-    return parse(done.text) if done.code == 0 else []
+        done = run_program(Place(connection), program, limit_s=opencl.LIST_S)
+    return opencl.parse(done.text) if done.code == 0 else []

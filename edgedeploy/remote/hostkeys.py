@@ -21,13 +21,7 @@ from pathlib import Path
 
 import paramiko
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    SSHCertificate,
-    SSHCertificateType,
-    load_ssh_public_identity,
-)
+from cryptography.hazmat.primitives import serialization
 
 from edgedeploy.base.files import append_line
 from edgedeploy.base.progress import Progress
@@ -276,7 +270,7 @@ def _authority_of(blob: bytes) -> bytes | None:
     certificate = _certificate(blob)
     if certificate is None:
         return None
-    text = certificate.signature_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    text = certificate.signature_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return base64.b64decode(text.split()[1])
 
 
@@ -297,7 +291,7 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
         return "the signature of its certificate is wrong"
     if _signature_algorithm(blob) == "ssh-rsa":
         return "its certificate is signed with SHA-1"
-    if certificate.type is not SSHCertificateType.HOST:
+    if certificate.type is not serialization.SSHCertificateType.HOST:
         return "its certificate is a user's"
     if host.lower().encode() not in certificate.valid_principals:
         names = ", ".join(name.decode(errors="replace") for name in certificate.valid_principals)
@@ -310,13 +304,13 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
     return "its certificate has expired" if now >= certificate.valid_before else None
 
 
-def _certificate(blob: bytes) -> SSHCertificate | None:
+def _certificate(blob: bytes) -> serialization.SSHCertificate | None:
     kind = paramiko.Message(blob).get_string()
     try:
-        found = load_ssh_public_identity(kind + b" " + base64.b64encode(blob))
+        found = serialization.load_ssh_public_identity(kind + b" " + base64.b64encode(blob))
     except (ValueError, UnsupportedAlgorithm):
         return None
-    return found if isinstance(found, SSHCertificate) else None
+    return found if isinstance(found, serialization.SSHCertificate) else None
 
 
 def _signature_algorithm(blob: bytes) -> str:

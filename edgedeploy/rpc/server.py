@@ -22,20 +22,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 
+from edgedeploy import errors
 from edgedeploy.agent.build import Agent, agent_for
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.errors import (
-    BoardConnectionError,
-    EdgedeployError,
-    HostKeyError,
-    InputError,
-    OutputError,
-    RpcError,
-    ToolchainError,
-    UnsuitableBoardError,
-)
 from edgedeploy.package.abi import read_abi
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
@@ -60,7 +51,7 @@ _KEPT_LINES = 20
 _KEY = re.compile(r"[^\s-]\S{0,99}")
 
 # Waiting does not help against these.
-_LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
+_LASTING = (errors.HostKeyError, errors.OutputError, errors.ToolchainError, errors.UnsuitableBoardError)
 
 _SERVE = script(__package__, "serve.sh")
 
@@ -85,7 +76,7 @@ class BoardServer(Closing):
     ) -> None:
         """Send the agent, start it, and wait until it listens."""
         if not _KEY.fullmatch(key):
-            raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
+            raise errors.InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
         self.name = str(place) if place else "local"
         self._address, self._board, self._tracker, self._key = place, board, tracker, key
         self._progress, self._threads, self._strict = progress, threads, strict
@@ -117,9 +108,9 @@ class BoardServer(Closing):
                 self._start()
             except _LASTING:
                 raise
-            except EdgedeployError as error:
+            except errors.EdgedeployError as error:
                 if time.monotonic() + wait > deadline:
-                    raise BoardConnectionError(
+                    raise errors.BoardConnectionError(
                         f"the server on {self.name} did not come back within {deadline_s:.0f} s",
                         why=error.cause,
                         hints=["check that the board has power and network, and try again"],
@@ -191,7 +182,7 @@ def _serving(place: Place, arguments: list[str], listening: Future[int], name: s
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     listening.set_result(int(json.loads(line)["port"]))
         if not listening.done():
-            listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
+            listening.set_exception(errors.RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
@@ -201,7 +192,7 @@ def _serving(place: Place, arguments: list[str], listening: Future[int], name: s
                 listening.result(_READY_S)
             except TimeoutError as error:
                 why = "; ".join(lines) or None
-                raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
+                raise errors.RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
             yield program
     finally:
         thread.join(_BEAT_S)

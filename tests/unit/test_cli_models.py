@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from support.commands import output_of, refused
 
-from edgedeploy.cli.models import complete_model
+from edgedeploy.cli.options import complete_model
 
 CONTENT = b"weights"
 ENTRY = """
