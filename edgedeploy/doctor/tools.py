@@ -123,10 +123,8 @@ def virtual_boards(case: Case) -> Finding:
 @check("predictions", "host", applies=lambda case: case.board.core_model is not None)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds its programs for the board."""
-    from edgedeploy.predicting.tools import (
-        Means,  # needs NumPy, which may be what is broken
-        recording_emulator,
-    )
+    # Imported here: it needs NumPy, which may be what is broken.
+    from edgedeploy.predicting.tools import Means, recording_emulator
 
     try:
         means = Means.of(case.name, case.board)

@@ -19,12 +19,8 @@ Quantity = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(gt=-274, lt=1e6)]
 
 
-def _in_utc(time: datetime) -> datetime:
-    """Times without a zone are in UTC."""
-    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
-
-
-Time = Annotated[datetime, AfterValidator(_in_utc)]
+# Times without a zone are in UTC.
+Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo else time.replace(tzinfo=timezone.utc))]
 
 
 class Conditions(Record):

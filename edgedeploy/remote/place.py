@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgedeploy.base.programs import end_child, wait_until
-from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, EdgedeployError, ending
-from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import agent_ended, failure
@@ -65,16 +63,6 @@ class Place:
         if self.connection:
             return RemoteProgram(self.connection, script, *arguments)
         return ChildProgram(script, *arguments)
-
-
-@contextlib.contextmanager
-def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iterator[Place]:
-    """The place at an address, or this machine if it is None."""
-    if address is None:
-        yield Place()
-        return
-    with Connection(address, strict=strict, progress=progress) as connection:
-        yield Place(connection)
 
 
 def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess.Popen[bytes]:

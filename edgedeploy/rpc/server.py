@@ -33,8 +33,9 @@ from edgedeploy.release.lock import locked
 from edgedeploy.release.steps import missing, upload
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
-from edgedeploy.remote.place import Place, Program, attended, opened
+from edgedeploy.remote.place import Place, Program, attended
 from edgedeploy.remote.tunnel import backward, forward
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.target.board import Board
@@ -126,7 +127,10 @@ class BoardServer(Closing):
 
     def _start(self) -> None:
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
+            place = Place()
+            if self._address:
+                connection = Connection(self._address, strict=self._strict, progress=self._progress)
+                place = Place(stack.enter_context(connection))
             # After the board answered: building an agent takes minutes.
             agent = _put_agent(agent_for(self._board, progress=self._progress), self._board, place, self._progress)
             listening: Future[int] = Future()

@@ -58,7 +58,7 @@ def emulation_of(board: Board) -> Emulation:
             why=f"there is no qemu-{qemu}-static",
             hints=[_INSTALL, _WITHOUT],
         )
-    cpu = board.cpu if _knows(program, board.cpu) else None
+    cpu = board.cpu if board.cpu in capture([program, "-cpu", "help"]).stdout.split() else None
     return Emulation(debian, architecture.suite, qemu, cpu, cpuinfo_of(board.triple, board.cpu, board.cores))
 
 
@@ -108,10 +108,6 @@ def _registered(name: str) -> bool:
         return False
     flags = next((line.partition(":")[2] for line in text.splitlines() if line.startswith("flags")), "")
     return text.startswith("enabled") and "F" in flags
-
-
-def _knows(program: str, cpu: str) -> bool:
-    return cpu in capture([program, "-cpu", "help"]).stdout.split()
 
 
 def _try(*command: str) -> None:
