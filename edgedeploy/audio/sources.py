@@ -126,7 +126,7 @@ def microphone(rate: int) -> Iterator[Iterator[np.ndarray]]:
     name = next((name for name in _RECORDERS if shutil.which(name)), None)
     if name is None:
         raise InputError(
-            "there is no program that records from a microphone",
+            "no installed program records from a microphone",
             why=f"neither {' nor '.join(_RECORDERS)} is installed",
             hints=["apt install alsa-utils", "give a recording instead: --wav FILE"],
         )

@@ -93,7 +93,7 @@ class BoardEngines(Closing):
     def _folder(self) -> str:
         created = self._connection.run(_MAKE)
         if created.code or not created.text.startswith("/"):
-            raise CannotRunError(f"there is no room for it on the board: {created.messages or created.text}")
+            raise CannotRunError(f"no room for it on the board: {created.messages or created.text}")
         self._send({SCRIPT.name: SCRIPT}, created.text, SCRIPT.name)
         return created.text
 
@@ -111,7 +111,7 @@ class BoardEngines(Closing):
             (major, minor), machine, size, libc = json.loads(answer.text)
             return Target(ARCHITECTURES[machine, size], f"{int(major)}.{int(minor)}", int(libc.split(".")[1]))
         except KeyError as error:
-            raise CannotRunError(f"there are no wheels for {machine} with pointers of {size} bytes") from error
+            raise CannotRunError(f"no wheels exist for {machine} with pointers of {size} bytes") from error
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             why = f"the board's Python does not start: {answer.messages[-_LONGEST_REASON:]}"
             raise CannotRunError(why) from error

@@ -122,7 +122,7 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
     packages = sorted(map(str, folder.glob("*.tar.gz")))
     if not packages:
         hints = [f"edgedeploy build --board {board.name}", "name a model"]
-        raise InputError(f"there are no packages in {folder}", hints=hints)
+        raise InputError(f"no packages in {folder}", hints=hints)
     return packages
 
 

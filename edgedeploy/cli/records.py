@@ -58,7 +58,7 @@ def list_records() -> None:
             }
         )
     if not summaries:
-        print_result([], "there are no tuning records; `edgedeploy tune` creates some")
+        print_result([], "no tuning records; `edgedeploy tune` creates some")
         return
     rows = []
     for each in summaries:
@@ -193,7 +193,7 @@ def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
     found = found or [trial for trial in trials if task and trial.workload.startswith(task)]
     if not found:
         hints = ["list them with `edgedeploy records show`"]
-        raise UnknownNameError(f"there is no task {task!r} in {folder}", hints=hints)
+        raise UnknownNameError(f"no task {task!r} in {folder}", hints=hints)
     return found
 
 

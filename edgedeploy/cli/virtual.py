@@ -132,7 +132,7 @@ def ssh(
     virtual = require(name)
     program = shutil.which("ssh")
     if program is None:
-        raise VirtualBoardError("there is no ssh", hints=["apt-get install openssh-client"])
+        raise VirtualBoardError("ssh is not installed", hints=["apt-get install openssh-client"])
     options = ("-F", "none", "-i", str(virtual.key), "-p", str(virtual.port))
     checks = (f"UserKnownHostsFile={virtual.known_hosts}", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes")
     arguments = [part for check in checks for part in ("-o", check)]

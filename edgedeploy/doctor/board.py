@@ -59,7 +59,7 @@ def address(case: Case) -> Finding:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError) as error:
         hints = [*hints_for_name(host), _WHERE, "or use a virtual one: --virtual"]
-        return failed(f"there is no host {host}: {getattr(error, 'strerror', None) or error}", *hints)
+        return failed(f"unknown host {host}: {getattr(error, 'strerror', None) or error}", *hints)
     numbers = ", ".join(sorted(map(str, found)))
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
 

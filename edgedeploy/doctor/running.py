@@ -33,7 +33,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     try:
         temporary = tempfile.TemporaryDirectory()
     except OSError as error:
-        return failed(f"there is no folder for temporary files: {error.strerror}", "set TMPDIR to one with free space")
+        return failed(f"no usable folder for temporary files: {error.strerror}", "set TMPDIR to one with free space")
     with temporary as folder, Worker(look, Path(folder, "output.txt")) as worker:
         try:
             finding: Finding = worker.start(limit_s)

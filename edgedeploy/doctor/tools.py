@@ -68,7 +68,7 @@ def program(case: Case) -> Finding:
     libraries = Path("/usr", multiarch(board.triple))
     if qemu is None or not libraries.is_dir():
         return not_applicable(
-            f"there is no C library for {emulation.debian} in {libraries}, so it was not run here",
+            f"no C library for {emulation.debian} in {libraries}, so it was not run here",
             f"sudo apt install libc6-{emulation.debian}-cross",
         )
     core = {"QEMU_CPU": emulation.cpu} if emulation.cpu else {}

@@ -51,7 +51,7 @@ def read_records(folder: Path) -> Content:
     if content is None:
         raise RecordsError(
             f"{folder} holds no tuning records",
-            why=f"it has no {DATABASE}" if is_folder(folder) else "there is no such folder",
+            why=f"it has no {DATABASE}" if is_folder(folder) else "the folder does not exist",
             hints=["list existing ones with `edgedeploy records list`", "create some with `edgedeploy tune`"],
         )
     return content

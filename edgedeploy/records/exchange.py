@@ -69,7 +69,7 @@ def import_records(source: Path, into: Path | None = None, progress: Progress = 
         elif is_file(source):
             content = read_lines(source)
         else:
-            raise RecordsError(f"there are no records {source}", why="it is neither a folder nor a plain file")
+            raise RecordsError(f"no records at {source}", why="it is neither a folder nor a plain file")
     return _add(content, into or default_folder(content.header.board), progress)
 
 

@@ -82,7 +82,7 @@ def find_folder(name: str) -> Path:
         return Path(name)
     names = [folder.name for folder in folders()]
     raise UnknownNameError(
-        f"there are no tuning records of {name!r}",
-        why=f"there are some of {', '.join(names[:MOST_LISTED])}" if names else "there are none at all",
+        f"no tuning records for {name!r}",
+        why=f"records exist for {', '.join(names[:MOST_LISTED])}" if names else "no records exist yet",
         hints=["list them with `edgedeploy records list`", "create some with `edgedeploy tune`"],
     )

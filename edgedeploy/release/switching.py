@@ -99,8 +99,8 @@ def activate(
     present = steps.inventory(connection, model).releases
     if identity not in present:
         raise ReleaseError(
-            f"there is no release {identity} of {model} on {connection.address}",
-            why=f"there are {', '.join(present)}" if present else "there is none of that model",
+            f"no release {identity} of {model} on {connection.address}",
+            why=f"the board has {', '.join(present)}" if present else "the board has none of that model",
             hints=["list them with `edgedeploy releases list`"],
         )
     steps.self_test(connection, model, f"{RELEASES}/{model}/{identity}")
@@ -115,7 +115,7 @@ def previous(connection: Connection, model: str) -> str:
         current = stock.record.current
         others = [identity for identity in stock.releases if identity != current]
         raise ReleaseError(
-            f"there is no release of {model} to go back to on {connection.address}",
+            f"no release of {model} to go back to on {connection.address}",
             why=f"its record knows of none in use before {current}" if current else "none is in use",
             hints=[f"edgedeploy releases activate {model} {each}" for each in reversed(others)]
             or ["list them with `edgedeploy releases list`"],

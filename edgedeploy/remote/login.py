@@ -116,7 +116,7 @@ class Login(Closing):
                 raise TimeoutError(f"its SSH server did not answer within {CONNECT_S} s")
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: an impossible host name
             raise BoardConnectionError(
-                f"there is no host {hop.host}",
+                f"unknown host {hop.host}",
                 why=f"{getattr(error, 'strerror', None) or error}{self._source}",
                 hints=[*hints_for_name(hop.host), *_ALTERNATIVES],
             ) from error
@@ -170,7 +170,7 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
 def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKeys) -> str:
     """Check the host's key, then offer ours one by one. Returns where the host's key is known from."""
     known_from = keys.check(transport.get_remote_server_key())
-    why, locked = "there is no key to offer", []
+    why, locked = "no key to offer", []
     with contextlib.ExitStack() as agents:
         for offer in _offers(hop, agents):
             try:

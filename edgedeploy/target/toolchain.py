@@ -303,7 +303,7 @@ def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list
     programs = " or ".join(" ".join(command) for command in commands)
     raise ToolchainError(
         f"toolchain {name!r} is not installed",
-        why=f"there is no program {programs}",
+        why=f"no program {programs} was found",
         hints=[toolchain.install, *_other_toolchain(name)],
     )
 

@@ -46,8 +46,8 @@ def emulation_of(board: Board) -> Emulation:
     debian, qemu = architecture.debian, architecture.qemu
     if debian is None or qemu is None:
         raise VirtualBoardError(
-            f"there are no virtual boards of architecture {board.architecture}",
-            why=f"there are those of {', '.join(row.name for row in architectures() if row.debian)}",
+            f"virtual boards of architecture {board.architecture} are not supported",
+            why=f"supported are {', '.join(row.name for row in architectures() if row.debian)}",
         )
     if board.architecture == platform.machine():
         return Emulation(debian, architecture.suite)
@@ -55,7 +55,7 @@ def emulation_of(board: Board) -> Emulation:
     if program is None:
         raise VirtualBoardError(
             f"programs for {board.architecture} do not run on this machine",
-            why=f"there is no qemu-{qemu}-static",
+            why=f"qemu-{qemu}-static is not installed",
             hints=[_INSTALL, _WITHOUT],
         )
     cpu = board.cpu if board.cpu in capture([program, "-cpu", "help"]).stdout.split() else None
@@ -78,7 +78,7 @@ def require_means() -> None:
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             raise VirtualBoardError(
-                f"there is no {program}, which virtual boards need", hints=[f"apt-get install {package}", _WITHOUT]
+                f"{program} is not installed, which virtual boards need", hints=[f"apt-get install {package}", _WITHOUT]
             )
 
 

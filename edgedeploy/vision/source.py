@@ -110,7 +110,7 @@ def _folder(path: Path, progress: Progress) -> Source:
     others = [each.name for each, fit in fits.items() if not fit]
     if not images:
         raise InputError(
-            f"there is no image in the folder {path}",
+            f"no image in the folder {path}",
             why=f"there is {_some(others)}" if others else "it is empty",
             hints=["give a folder with JPEG, PNG or other image files directly in it"],
         )

@@ -145,7 +145,7 @@ def _start(response: requests.Response, part: Path, done: int, size: int) -> int
     reason = f"{host} answers {status} {response.reason or ''}".rstrip()
     if status in _TRANSIENT:
         raise _TransferBrokenError(reason)
-    raise DownloadError(f"there is no download of {part.stem}", why=reason)
+    raise DownloadError(f"{part.stem} cannot be downloaded", why=reason)
 
 
 def _not_the_file(part: Path, why: str) -> DownloadError:

@@ -208,7 +208,7 @@ def draw(source: Source, path: Path) -> Drawn:
     program = shutil.which("dot")
     if program is None and kind != "dot":
         raise ToolchainError(
-            "there is no program 'dot'",
+            "the program 'dot' is not installed",
             why="Graphviz draws the network",
             hints=["install Graphviz (on Debian: apt install graphviz)", "write Graphviz's language: --graph net.dot"],
         )

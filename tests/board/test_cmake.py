@@ -123,7 +123,7 @@ def test_overrides_go_into_the_file(command: Command, tmp_path: Path) -> None:
     [
         (["rpi44"], 4, "did you mean rpi4"),
         (["rpi4", "--toolchain", "gnu-armhf"], 11, "does not link for aarch64"),
-        (["rpi4", "--cross-compiler", "/no/such/gcc"], 11, "there is no program"),
+        (["rpi4", "--cross-compiler", "/no/such/gcc"], 11, "no program /no/such/gcc"),
         (["rpi4", "--output", "/proc/no.cmake"], 10, "cannot write /proc/no.cmake"),
         (["rpi4", "--mcpu", "cortex-a53"], 2, "--mcpu"),
     ],

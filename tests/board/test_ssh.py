@@ -186,7 +186,7 @@ def test_openssh_may_be_absent(own: VirtualBoard, ssh: Path, monkeypatch: pytest
     notes = Notebook()
     assert logged_in(parse_address(f"{own.user}@127.0.0.1:{own.port}"), progress=notes) == "own"
     assert "config is ignored: OpenSSH is not installed here" in notes.lines[0]
-    refused("desk", BoardConnectionError, "there is no host desk")
+    refused("desk", BoardConnectionError, "unknown host desk")
 
 
 def test_identities_only_offers_configured_keys(own: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
@@ -206,7 +206,7 @@ def test_identities_only_offers_configured_keys(own: VirtualBoard, ssh: Path, ag
 def test_a_key_that_needs_its_passphrase_is_named(own: VirtualBoard, ssh: Path) -> None:
     locked = made_key(ssh / "id_ed25519", passphrase="secret")
     write_config(ssh, stanza("desk", own, key=False, more=f"IdentityFile {locked}"))
-    assert refused("desk", LoginError, "there is no key to offer")[0].endswith(f"ssh-add {locked}")
+    assert refused("desk", LoginError, "no key to offer")[0].endswith(f"ssh-add {locked}")
 
 
 def test_keys_of_the_ssh_agent_are_offered(own: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
@@ -215,7 +215,7 @@ def test_keys_of_the_ssh_agent_are_offered(own: VirtualBoard, ssh: Path, agent: 
     agent(own.key)
     assert logged_in("desk") == "own"
     write_config(ssh, stanza("desk", own, key=False, more="IdentityAgent none"))
-    refused("desk", LoginError, "there is no key to offer")
+    refused("desk", LoginError, "no key to offer")
 
 
 @pytest.fixture

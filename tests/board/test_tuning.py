@@ -296,7 +296,7 @@ def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Pat
         (("--rpc-key", "key"), InputError, "--rpc-key needs --rpc-tracker"),
         (("--rpc-tracker", "127.0.0.1:9", "--virtual"), InputError, "does not go with"),
         (("--tasks", "7"), InputError, "names no tasks"),
-        (("--tuning-records", "nowhere"), UnknownNameError, "there are no tuning records"),
+        (("--tuning-records", "nowhere"), UnknownNameError, "no tuning records for"),
         (("--set-governor", "no such;"), InputError, "cannot be the name of a governor"),
         (("--host", "nobody@127.0.0.1:9"), BoardConnectionError, "cannot be reached"),
     ],

@@ -196,7 +196,7 @@ def gnu(tmp_path: Path) -> str:
 def test_a_toolchain_outside_the_path_is_missing(gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = fault("toolchain", gnu)
-    assert "there is no program aarch64-linux-gnu-gcc" in finding.found
+    assert "no program aarch64-linux-gnu-gcc" in finding.found
     assert "apt install g++-aarch64-linux-gnu" in finding.hints
     assert "use --toolchain zig, which links for every board" in finding.hints
 
@@ -339,7 +339,7 @@ WAY = ["address", "SSH server", "host key", "login", "architecture"]
 def test_a_name_that_nobody_has_ends_the_way_to_the_board() -> None:
     found = at("pi@no-such-board.invalid", WAY)
     assert found["address"].state is State.FAILED
-    assert found["address"].found.startswith("there is no host no-such-board.invalid")
+    assert found["address"].found.startswith("unknown host no-such-board.invalid")
     assert {found[name].state for name in WAY[1:]} == {State.NOT_APPLICABLE}
     assert found["architecture"].found == "not looked at, because of address"
 

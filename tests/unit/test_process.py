@@ -125,7 +125,7 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path) -> None:
     (tmp_path / "full").rmdir()
     done = mounted(FULL + everywhere + 'HOME=/ "$@" build digits', tmp_path)
     assert done.returncode == OutputError.exit_code, done.stderr
-    assert "there is no folder for temporary files" in done.stderr
+    assert "no usable folder for temporary files" in done.stderr
     assert "TMPDIR" in done.stderr
 
 

@@ -79,7 +79,7 @@ def test_show_tells_each_trial_of_a_task(command: Command, rpi4: Path, task: str
 def test_show_of_an_unknown_task_or_board_is_an_error(command: Command, rpi4: Path) -> None:
     assert command("records", "show", "rpi4", "--task", "nothing")[0] == 4
     assert command("records", "show", "rpi4", "--task", "")[0] == 4
-    assert "there are some of rpi4" in refusal(command, 4, "records", "show", "rpi5")
+    assert "records exist for rpi4" in refusal(command, 4, "records", "show", "rpi5")
     assert "holds no tuning records" in refusal(command, 20, "records", "show", ".")
 
 

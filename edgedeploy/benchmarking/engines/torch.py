@@ -64,7 +64,7 @@ def _profile(task: Task, count: int, *, compiled: bool) -> Profile:
 def _no_compiler() -> str | None:
     if any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
         return None
-    return "torch.compile needs a C++ compiler, and there is none here"
+    return "torch.compile needs a C++ compiler, and none is installed"
 
 
 def _engine(name: str, *, compiled: bool, **more: Any) -> Engine:
