@@ -1,7 +1,5 @@
 """Archives are hardly larger than the weights of their networks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks and demos give on boards, emulated ones and ones with an OpenCL device, what they give here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real Darknet networks against OpenCV's outputs and against a second implementation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

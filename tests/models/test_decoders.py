@@ -1,7 +1,5 @@
 """Decoders on real networks and images, against the same formulas as plain loops (tests/plain_decoders.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@
 the zoo and its file to a `Runner`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

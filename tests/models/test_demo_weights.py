@@ -1,7 +1,5 @@
 """Demos run with weights from public files; where the zoo has none, with random ones."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faces, and the landmarks of each, against onnxruntime; on images and on a video of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

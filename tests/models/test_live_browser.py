@@ -1,7 +1,5 @@
 """The live page in Chromium: boxes lie where the results are, keys work, and it fits a phone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ MediaPipe is run by a Python of its own, since it needs an older numpy: this one
 the variable MEDIAPIPE_PYTHON names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """ncnn's published networks against ncnn itself, against their ONNX counterparts, and through a build."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text of images is what RapidOCR reads, with the same corners, from the same files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 back to serial scalar loops.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Packages of demos detect what the demos do: as programs, by the agent, and in frames of cameras."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

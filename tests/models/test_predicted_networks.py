@@ -1,7 +1,5 @@
 """Networks take no more cycles on a Raspberry Pi, by prediction, than benchmarks/cycles.json and each loop allow."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Demos with quantised networks see on this machine and on boards what they see in float."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -3,8 +3,6 @@
 Photographs are few, so that limits are wide; figures stand in docs/quantisation.md.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

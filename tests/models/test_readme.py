@@ -1,7 +1,5 @@
 """The Python of the README, on a real image of faces."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The packages (openwakeword 0.4.0, silero-vad with torch) are not dependencies of
 EDGEDEPLOY_ORIGINALS names a Python that has them, in an environment of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The tmfiles of the development material: equal to the ONNX files of the same networks, and sound against damage."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

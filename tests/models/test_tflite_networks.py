@@ -1,7 +1,5 @@
 """The TensorFlow Lite networks of the development material give LiteRT's values, by fast code."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

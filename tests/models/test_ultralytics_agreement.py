@@ -3,8 +3,6 @@
 EDGEDEPLOY_ULTRALYTICS names a Python that has the package `ultralytics`, with torchvision.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the agent's C++ makes of images and of outputs, and what Python makes of the same, by one manifest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Networks that are compiled in the process of the tests and compared with onnxruntime."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@
 prints, as JSON, for each archive the names and sizes of its files or why it is refused, and what memory all took.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """Archives as nobody should write them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

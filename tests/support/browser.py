@@ -1,7 +1,5 @@
 """A headless Chromium for tests, driven through chromedriver's WebDriver protocol (W3C), as a context manager."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """What tests share: all that is named by its content is made once, and kept between tests and runs of the tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line in tests, and other programs that they run or need."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Machine code that tests share: object files by what LLVM made them from, for each state of the code that compiles."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

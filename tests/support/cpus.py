@@ -4,8 +4,6 @@ What the tests' process reads as this machine's facts is one of `LEVELS`, whatev
 that tests start see the machine itself. Machines that lack the usual level, such as those of ARM, are as they are.
 """
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

@@ -4,8 +4,6 @@ It shares nothing with the frontend: it reads the text and the stream of weights
 hold, and refuses nothing.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The demos with the bundled network on onnxruntime in the place of a compiled one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Small networks whose end depends on data: detections in ONNX and in TensorFlow Lite."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 No agent is needed, which takes long to build for another architecture.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

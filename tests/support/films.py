@@ -1,7 +1,5 @@
 """Videos for tests, written with OpenCV, and read back with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text of somebody who would rather write to the terminal than be read."""
 
-from __future__ import annotations
-
 # Clears the screen, sets its title, forges a line, is markup and an emoji of rich, and turns the direction of writing.
 HOSTILE = "\x1b[2J\x1b]0;x\x07\nerror: forged [bold]b[/bold] [red] :smile: \x9b1m\u202e"
 # How it stands in what is printed.

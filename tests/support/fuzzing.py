@@ -1,7 +1,5 @@
 """What tests of hostile files share: damage by chance, and bounds on time and memory."""
 
-from __future__ import annotations
-
 import re
 import resource
 import tracemalloc

@@ -1,7 +1,5 @@
 """What the how-tos of CONTRIBUTING.md add, used: runs in a copy of the tree in which they were followed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

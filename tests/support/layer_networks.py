@@ -1,7 +1,5 @@
 """Networks of one layer, or of a layer behind a first one, with what is fused to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

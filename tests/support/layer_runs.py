@@ -1,7 +1,5 @@
 """Single layers, those of integers with what follows them, compiled for a CPU and run: here, or by qemu."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

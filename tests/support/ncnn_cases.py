@@ -1,7 +1,5 @@
 """Layers of ncnn's networks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small ncnn networks that tests write, and ncnn itself to run them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Called as `unshare --net --mount python network_namespace.py COMMANDS`, with a J
 prints JSON: the exit code and messages of each command, and the names that were asked for.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

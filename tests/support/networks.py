@@ -1,7 +1,5 @@
 """Small ONNX networks that tests build, with seeded weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keeps what users are told meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

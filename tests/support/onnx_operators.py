@@ -1,7 +1,5 @@
 """Tiny ONNX networks, one for each use of an operator, at any opset from 7 to 21: a table, and what builds it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,11 +26,11 @@ class Node:
     """An operator, which stands for its first output; `node[1]` is its second one."""
 
     operator: str
-    inputs: tuple[Value, ...]
+    inputs: "tuple[Value, ...]"
     keywords: dict[str, Any]
     outputs: int
 
-    def __getitem__(self, index: int) -> Output:
+    def __getitem__(self, index: int) -> "Output":
         return Output(self, index)
 
 

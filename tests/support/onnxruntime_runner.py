@@ -1,7 +1,5 @@
 """onnxruntime for tests: a `Runner`, with which demos' decoders are tested without compiling, and single inferences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter

@@ -1,7 +1,5 @@
 """OpenCL for tests: PoCL's devices, which are this machine's CPU, and modules of kernels written by hand."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Packages that are sound but for one thing."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Sequence

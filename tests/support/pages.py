@@ -1,7 +1,5 @@
 """Pages, followed as a reader would: commands with what they print, and Python, in the order in which it stands."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

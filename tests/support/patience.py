@@ -1,7 +1,5 @@
 """How long tests wait for what an idle machine does in some seconds: that something ends is tested, not when."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Each function gives the places that reach the threshold, in the order in which t
 what is common to all afterwards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

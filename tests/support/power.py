@@ -1,7 +1,5 @@
 """What a Raspberry Pi 5 says of its power."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # Of a Raspberry Pi 5 that does little, in both forms that its firmware has; the supply and the battery have no current.

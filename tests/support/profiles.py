@@ -1,7 +1,5 @@
 """Profiles of boards that tests write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@
 only some machines have is listed in `OPTIONAL`. Where there is no dpkg, `PATH` stays as it is.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """How many examples tests of properties try: the same ones on every run, fewer where slow tests are left out."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, settings
 
 # What the counts are divided by.

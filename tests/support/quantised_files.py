@@ -1,7 +1,5 @@
 """What quantised networks hold, read from their ONNX graphs."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

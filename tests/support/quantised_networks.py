@@ -1,7 +1,5 @@
 """Networks quantised by onnxruntime's own quantiser, in each of the forms that it writes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

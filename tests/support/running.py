@@ -1,7 +1,5 @@
 """Runs compiled networks in the process of the tests."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

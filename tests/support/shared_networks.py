@@ -1,7 +1,5 @@
 """The ONNX networks of the development material, which tests compile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

@@ -1,7 +1,5 @@
 """The shells that boards have, on this machine."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.commands import need

@@ -1,7 +1,5 @@
 """Sounds and networks that listen to them, for tests."""
 
-from __future__ import annotations
-
 import wave
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each gives integers of the steps that the file states of its output, in float32 arithmetic in the order of the C code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small TensorFlow Lite files that tests write, with given or seeded weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes tmfiles, Tengine's format tm2, for tests: independent of the frontend that reads them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +58,7 @@ class TmFile:
         self.nodes.append((name, kind, parameters, inputs, range(first, first + outputs)))
         return first
 
-    def output(self, *tensors: int) -> TmFile:
+    def output(self, *tensors: int) -> "TmFile":
         for tensor in tensors:
             self.outputs += [number for number, node in enumerate(self.nodes) if tensor in node[4]]
         return self

@@ -1,7 +1,5 @@
 """Tuning records with made-up times, and tuning runs as they could happen, made up from a seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ def trial(number: int, *milliseconds: float, **fields: Any) -> Trial:
     )
 
 
-def trial_of(task: Task, number: int, milliseconds: float, **fields: Any) -> Trial:
+def trial_of(task: "Task", number: int, milliseconds: float, **fields: Any) -> Trial:
     """A trial of a network's task, of the candidate of that number."""
     configuration = task.candidates[number].model_dump(mode="json")
     return trial(number, milliseconds, task=task.name, workload=task.key, configuration=configuration, **fields)

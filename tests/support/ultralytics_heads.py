@@ -1,7 +1,5 @@
 """Outputs as networks of Ultralytics have them, made by hand: things with several boxes each, and noise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The wheel as fixtures: built from this checkout, and installed into a folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

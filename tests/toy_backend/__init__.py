@@ -3,8 +3,6 @@
 This module is its device, as profiles state it: `devices: [{backend: toy}]`. It imports nothing of the compiler.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from edgedeploy.target.devices import Device

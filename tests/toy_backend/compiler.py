@@ -1,7 +1,5 @@
 """The toy's side of the compiler: one form of layers, one template, and LLVM."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path
