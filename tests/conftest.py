@@ -19,6 +19,7 @@ from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 
 pytest_plugins = [
     "support.programs",
+    "support.commands",
     "support.agents",
     "support.virtual_boards",
     "support.wheels",
@@ -30,7 +31,6 @@ pytest_plugins = [
     "support.library_programs",
     "support.opencl_devices",
     "support.services",
-    "support.shells",
     "support.ssh_servers",
 ]
 

@@ -1,7 +1,14 @@
-"""Archives as nobody should write them."""
+"""Archives as nobody should write them; and what the reader of archives says of files, under any Python.
+
+    python -m support.archives READER ARCHIVE...
+
+Everything here needs nothing but the standard library.
+"""
 
 import gzip
+import importlib.util
 import io
+import json
 import os
 import sys
 import tarfile
@@ -59,3 +66,24 @@ def pythons() -> list[Path]:
     found = [folder / f"python3.{minor}" for folder in places for minor in range(10, 14)]
     programs = {path.resolve(): path for path in [Path(sys.executable), *found] if path.is_file()}
     return [path for resolved, path in programs.items() if "shims" not in resolved.parts]
+
+
+def main(reader: str, *archives: str) -> None:
+    """Print as JSON what is in each archive, or why it is refused, and what memory all took."""
+    spec = importlib.util.spec_from_file_location("reader", reader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["reader"] = module
+    spec.loader.exec_module(module)
+    before, verdicts = peak_bytes(), {}
+    for path in archives:
+        try:
+            with module.opened_archive(Path(path)) as entries:
+                verdict = [[entry.name, sum(map(len, entry.pieces()))] for entry in entries]
+        except module.DamagedArchiveError as error:
+            verdict = str(error)
+        verdicts[Path(path).name] = verdict
+    json.dump({"verdicts": verdicts, "memory": peak_bytes() - before}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

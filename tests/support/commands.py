@@ -45,7 +45,7 @@ def notes_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -
 def printed(*words: object, **options: Any) -> str:
     """What a program prints on standard output; it must succeed."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -73,3 +73,11 @@ def need(program: str, package: str) -> None:
         pytest.fail(f"tests do not see {program}: list its package, {package}, in tests/support/programs.py")
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed: apt install {package}")
+
+
+@pytest.fixture(params=["dash", "bash --posix", "busybox sh"])
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    """The command of a shell; the test is skipped where that is not installed."""
+    words: list[str] = request.param.split()
+    need(words[0], words[0])
+    return words

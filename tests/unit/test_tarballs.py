@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import archive_verdicts
+from support import archives
 from support.archives import END, bomb, entry, header, pythons
 
 from edgedeploy.base import tarballs
@@ -101,8 +101,8 @@ def all_archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize("python", pythons(), ids=str)
 def test_verdicts_are_the_same_under_every_python(python: Path, all_archives: list[Path]) -> None:
-    program = [str(python), "-E", "-m", archive_verdicts.__name__, tarballs.__file__, *map(str, all_archives)]
-    folder = Path(archive_verdicts.__file__).parents[1]
+    program = [str(python), "-E", "-m", archives.__name__, tarballs.__file__, *map(str, all_archives)]
+    folder = Path(archives.__file__).parents[1]
     done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
