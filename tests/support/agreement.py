@@ -36,6 +36,16 @@ def results_of(
     return list(zip(outputs_of(compiled, inputs, device), expected.values(), strict=True))
 
 
+def assert_near(
+    found: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarray], relative: float, absolute: float = 0
+) -> None:
+    """The same outputs, but for a part of the largest value of each, and so much more."""
+    assert list(found) == list(expected)
+    for name, wanted in expected.items():
+        assert found[name].shape == wanted.shape, name
+        assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max() + absolute, name
+
+
 def assert_agrees(compiled: Compiled, network: Network, tolerance: float = 1e-4, device: Any = None) -> None:
     """Outputs must be onnxruntime's, but for a part of the largest value."""
     for found, wanted in results_of(compiled, network, random_inputs(network), device):

@@ -3,13 +3,14 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+
+from support.commands import executable, printed
 
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.(?:py|yaml))\n")
@@ -43,17 +44,10 @@ def follow(page: str, folder: Path, variables: dict[str, str]) -> list[str]:
 
 def _output(command: str, folder: Path, variables: dict[str, str]) -> str:
     programs = folder / ".programs"
-    programs.mkdir(exist_ok=True)
     for name, words in (("edgedeploy", "-m edgedeploy"), ("python", "")):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        program.chmod(0o755)
+        executable(programs / name, f'exec {sys.executable} {words} "$@"')
     environment = {**os.environ, **variables, "PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return printed("sh", "-c", command, cwd=folder, env=environment)
 
 
 def _pattern(shown: str) -> re.Pattern[str]:

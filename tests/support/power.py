@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from support.commands import executable
+
 # Of a Raspberry Pi 5 that does little, in both forms that its firmware has; the supply and the battery have no current.
 RAILS = """\
    3V3_SYS_A current(1)=0.10000000A
@@ -16,7 +18,4 @@ EARLIER = "3V3_SYS_A=0.1A\nVDD_CORE_A=1.5A\n3V3_SYS_V=3.3V\nVDD_CORE_V=0.8V\nEXT
 
 def vcgencmd(folder: Path, said: str = RAILS) -> None:
     """Put the firmware's program into a folder, which says this of the power chip, and nothing of all else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tool = folder / "vcgencmd"
-    tool.write_text(f'#!/bin/sh\n[ "$*" = pmic_read_adc ] && cat <<"END"\n{said}END\n')
-    tool.chmod(0o755)
+    executable(folder / "vcgencmd", f'[ "$*" = pmic_read_adc ] && cat <<"END"\n{said}END')

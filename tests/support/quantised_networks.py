@@ -17,6 +17,7 @@ from edgedeploy.frontends.onnx.nodes import opset_of
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import place, to_tensor
 from edgedeploy.zoo.entry import MODELS
+from support.onnxruntime_runner import OnnxruntimeRunner
 
 Inputs = Mapping[str, np.ndarray]
 
@@ -76,17 +77,9 @@ def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] =
 
 def random_samples(path: Path, count: int = 4) -> Iterator[Inputs]:
     """Normally distributed float32 inputs of a network; the same every time."""
-    random = np.random.default_rng(0)
-    given = onnx.load(path, load_external_data=False).graph
-    weights = {weight.name for weight in given.initializer}
+    random, inputs = np.random.default_rng(0), OnnxruntimeRunner(path).inputs
     for _ in range(count):
-        yield {
-            value.name: random.standard_normal([size.dim_value for size in value.type.tensor_type.shape.dim]).astype(
-                np.float32
-            )
-            for value in given.input
-            if value.name not in weights
-        }
+        yield {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in inputs}
 
 
 def image_samples(model: str, images: Iterable[Path]) -> Iterator[Inputs]:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,27 +9,21 @@ import pytest
 from conftest import ROOT
 
 from support.caches import KEPT
+from support.commands import printed
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `make wheel` makes it, with the agents for this machine and one board."""
     folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("checkout") / "edgedeploy"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    listed = printed("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in filter(None, listed.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_file():
             shutil.copy(ROOT / name, copy / name)
-    ship = [sys.executable, str(ROOT / "scripts" / "ship_agents.py"), str(copy / "build" / "agents"), "local", "rpi4"]
-    subprocess.run(ship, check=True, capture_output=True, env={**os.environ, "XDG_CACHE_HOME": str(KEPT)})
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
-    subprocess.run(build, check=True, capture_output=True)
+    ship = (sys.executable, ROOT / "scripts" / "ship_agents.py", copy / "build" / "agents", "local", "rpi4")
+    printed(*ship, env={**os.environ, "XDG_CACHE_HOME": str(KEPT)})
+    printed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, copy)
     [path] = folder.glob("edgedeploy-*.whl")
     return path
 
@@ -39,6 +32,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the wheel was installed into, and nothing else."""
     folder = tmp_path_factory.mktemp("target")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder)
+    printed(*pip, wheel)
     return folder
