@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,20 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.agents import answer, unpack
-from support.agreement import random_inputs
+from support.agreement import assert_near, random_inputs
 from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.building import build
 from edgedeploy.demo.spec import all_demos
-from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.runtime.opening import Place, Runner, opened
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.tolerance import TOLERANCE
 from edgedeploy.target.board import load_board
 from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import Source, find_source
+from edgedeploy.zoo.source import Source
 
 # PoCL compiles a kernel for a second or two; agents for another architecture take minutes.
 pytestmark = pytest.mark.slow
@@ -33,12 +33,16 @@ FLOAT = [path for path in FILES if not is_quantised(path)]
 Outputs = dict[str, np.ndarray]
 
 
+def source_of(path: Path) -> Source:
+    return Source.of(path, SHAPES.get(path.name, {}))
+
+
 class Here:
     """What a network gives on this machine for one input: by its agent, with its own package, and by onnxruntime."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        self.source = Source.of(path, SHAPES.get(path.name, {}))
-        network = read_onnx(path, self.source.shapes)
+        self.source = source_of(path)
+        network = self.source.read()
         self.inputs = random_inputs(network, 0)
         self.onnxruntime: Outputs = dict(network.reference(self.inputs))
         self.agent = self._run(folder)
@@ -50,10 +54,8 @@ class Here:
             file = folder / f"input-{index}.bin"
             file.write_bytes(array.tobytes())
             arguments += ["--input", f"{name}={file}"]
-        result = answer(
-            agent_for(load_board("local")).path,
-            *("run", package, *arguments, "--warmup", 0, "--output-dir", folder / "outputs"),
-        )
+        agent, outputs = agent_for(load_board("local")).path, folder / "outputs"
+        result = answer(agent, "run", package, *arguments, "--warmup", 0, "--output-dir", outputs)
         return {
             each["name"]: np.fromfile(each["file"], each["dtype"]).reshape(each["shape"]) for each in result["outputs"]
         }
@@ -61,19 +63,7 @@ class Here:
 
 @pytest.fixture(scope="module")
 def here(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Here]:
-    made: dict[Path, Here] = {}
-
-    def run(path: Path) -> Here:
-        if path not in made:
-            made[path] = Here(path, tmp_path_factory.mktemp(path.stem))
-        return made[path]
-
-    return run
-
-
-def largest_difference(found: np.ndarray, expected: np.ndarray) -> float:
-    assert found.shape == expected.shape
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    return cache(lambda path: Here(path, tmp_path_factory.mktemp(path.stem)))
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
@@ -86,27 +76,15 @@ def test_an_emulated_boards_outputs_are_those_of_this_machine(
     package = build(network.source, resolve(board), tmp_path / "network.tar.gz", checks="none").path
     with opened(package, Place(resolve(board), virtual=True)) as remote:
         found = remote.runner.run(network.inputs)
-    relative, absolute = TOLERANCE
-    assert list(found) == list(network.agent) == list(network.onnxruntime)
-    worst = max(largest_difference(found[name], wanted) for name, wanted in network.agent.items())
-    print(f"{path.stem} on {board}: {worst:.1e} from the agent here")  # pytest -rP shows it
-    assert worst <= relative
-    for name, wanted in network.onnxruntime.items():
-        assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max() + absolute
-
-
-def source_of(path: Path) -> Source:
-    return find_source(str(path), {name: tuple(shape) for name, shape in SHAPES.get(path.name, {}).items()})
+    assert_near(found, network.agent, TOLERANCE[0])
+    assert_near(found, network.onnxruntime, *TOLERANCE)
 
 
 def assert_agrees(runner: Runner, source: Source) -> None:
     network = source.read()
     inputs = random_inputs(network, 7)
-    found, expected = runner.run(inputs), network.reference(inputs)
-    relative, absolute = OpenCL.tolerance
-    assert relative <= 1e-3
-    for name, wanted in expected.items():
-        assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max() + absolute
+    assert OpenCL.tolerance[0] <= 1e-3
+    assert_near(runner.run(inputs), network.reference(inputs), *OpenCL.tolerance)
 
 
 @pytest.mark.parametrize("path", FLOAT, ids=lambda path: path.stem)

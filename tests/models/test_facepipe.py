@@ -18,17 +18,11 @@ from edgedeploy.vision.source import Shot, open_source
 
 
 @pytest.fixture(scope="module")
-def shared_models(shared: Path) -> Iterator[None]:
-    """The zoo's networks and images come from the shared folder."""
+def facepipe(shared: Path) -> Iterator[DemoSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
-        yield
-
-
-@pytest.fixture(scope="module")
-def facepipe(shared_models: None) -> Iterator[DemoSession]:
-    with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
-        yield show
+        with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
+            yield show
 
 
 def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -51,34 +52,30 @@ SEEN = {
 @pytest.fixture(scope="module")
 def points() -> Points:
     """MediaPipe's own results, by demo and files."""
-    python = os.environ.get("MEDIAPIPE_PYTHON") or (sys.executable if find_spec("mediapipe") else None)
+    python = os.environ.get("MEDIAPIPE_PYTHON") or (find_spec("mediapipe") and sys.executable)
     if not python:
         pytest.skip("there is no MediaPipe: name a Python that has mediapipe==0.10.14 in MEDIAPIPE_PYTHON")
 
     def run(demo: str, files: Sequence[Path], film: bool) -> list[list[dict[str, Any]]]:
         command = [python, mediapipe_points.__file__, demo, str(int(film)), *map(str, files)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        return json.loads(done.stdout.splitlines()[-1])
 
     return run
 
 
 @pytest.fixture(scope="module")
 def opened(shared: Path) -> Iterator[Open]:
-    sessions: dict[str, DemoSession] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         folders = [os.environ.get("EDGEDEPLOY_MODELS", ""), str(shared / "models"), str(shared / "images")]
         patch.setenv("EDGEDEPLOY_MODELS", ":".join(filter(None, folders)))
 
+        @cache
         def show(name: str) -> DemoSession:
-            if name not in sessions:
-                try:
-                    session = Program.of(name).opened(Place(resolve("local")), threads=1)
-                    sessions[name] = stack.enter_context(session)
-                except DownloadError as error:
-                    pytest.skip(f"no package index is in reach: {error}")
-            return sessions[name]
+            try:
+                return stack.enter_context(Program.of(name).opened(Place(resolve("local")), threads=1))
+            except DownloadError as error:
+                pytest.skip(f"no package index is in reach: {error}")
 
         yield show
 

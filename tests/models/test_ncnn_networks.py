@@ -1,7 +1,7 @@
 """ncnn's published networks against ncnn itself, against their ONNX counterparts, and through a build."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
@@ -10,6 +10,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import numpy_helper
+from support.agreement import assert_near
 from support.commands import output_of
 from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
@@ -24,8 +25,6 @@ from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source
 
 NETWORKS = ["squeezenet_v1.1", "squeezenet_v1.1-ncnn", "retinaface-ncnn"]
-
-Arrays = Mapping[str, np.ndarray]
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +46,6 @@ def image(name: str) -> dict[str, np.ndarray]:
 def imported(name: str) -> onnx.ModelProto:
     source = find_source(name)
     return source.format.convert(source.files, source.shapes).model
-
-
-def assert_near(found: Arrays, expected: Arrays, relative: float) -> None:
-    assert list(found) == list(expected)
-    for name, wanted in expected.items():
-        assert found[name].shape == wanted.shape
-        assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max(), name
 
 
 @pytest.mark.parametrize("name", NETWORKS)

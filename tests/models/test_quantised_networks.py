@@ -68,10 +68,9 @@ def _share_right(made: Made, task: Task, labelled: Path) -> float:
 
 
 def test_faces_are_found_in_the_same_places(shared: Path) -> None:
-    found = task(shared, "retinaface", ".")
-    made = make(found, Settings())
-    assert made.record.agreement.of == "boxes"
-    assert made.record.agreement.value > 0.9
+    agreement = make(task(shared, "retinaface", "."), Settings()).record.agreement
+    assert agreement.of == "boxes"
+    assert agreement.value > 0.9
 
 
 def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp_path: Path) -> None:
@@ -116,13 +115,16 @@ def test_a_darknet_network_is_quantised_as_the_same_in_onnx(shared: Path) -> Non
     np.testing.assert_allclose(*noises, atol=1)
 
 
+def built_of(made: Made, folder: Path) -> Built:
+    made.write(folder / "net-int8.onnx")
+    return build(Source.of(folder / "net-int8.onnx", {}), resolve("local"), folder / "net-int8.tar.gz")
+
+
 def test_compiled_it_sees_what_onnxruntime_sees(shared: Path, tmp_path: Path) -> None:
     found = task(shared, "mobilenet_v1_0.25")
     made = make(found, Settings())
-    made.write(tmp_path / "net-int8.onnx")
+    built = built_of(made, tmp_path)
     onnx.checker.check_model(onnx.load(tmp_path / "net-int8.onnx"), full_check=True)
-    source = Source.of(tmp_path / "net-int8.onnx", {})
-    built: Built = build(source, resolve("local"), tmp_path / "net-int8.tar.gz")
     assert built.manifest.quantisation == made.record
     session = cpu_session(made.model.SerializeToString())
     compiled = Session.open(built.path, 1)
@@ -140,9 +142,7 @@ def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_
     """Convolutions with a leaky ReLU inside the loop are floats in the reference, whose graph is the same without
     optimisation: calibrated with these images, edge inputs lead to halves, and the outputs differ by five steps."""
     found = task(shared, "yolo-fastest-1.1", ".")
-    made = make(found, Settings())
-    made.write(tmp_path / "net-int8.onnx")
-    built = build(Source.of(tmp_path / "net-int8.onnx", {}), resolve("local"), tmp_path / "net-int8.tar.gz")
+    built = built_of(make(found, Settings()), tmp_path)
     assert built.error <= 1
     assert built.manifest.selftest.spread_to == "onnxruntime in float with some weights one bit larger"
 

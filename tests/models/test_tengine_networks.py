@@ -8,7 +8,7 @@ import onnx
 import pytest
 from support.fuzzing import survive
 from support.onnxruntime_runner import run_onnx
-from support.running import outputs_of
+from support.running import computed, outputs_of
 from support.tengine_kernels import integers_of
 
 from edgedeploy.compile.pipeline import compile_network
@@ -66,9 +66,8 @@ def test_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
 def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
     given, data = MODELS.load(name).input, image(name)
     network = FORMAT.read([file_of(name, shared)], {given.name: given.shape})
-    found = outputs_of(compile_network(network, load_board("local")), {given.name: data})
-    names = [spec.name for spec in network.outputs]
-    assert_equal(dict(zip(names, found, strict=True)), run_onnx(file_of(SAME[name], shared), data))
+    found = zip((spec.name for spec in network.outputs), computed(network, {given.name: data}), strict=True)
+    assert_equal(dict(found), run_onnx(file_of(SAME[name], shared), data))
 
 
 @pytest.mark.slow

@@ -14,10 +14,12 @@ from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.demo.pipeline import infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
+from edgedeploy.model.network import Network
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.camera import resize
+from edgedeploy.vision.image import read_image
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
@@ -29,18 +31,27 @@ FLOAT = [
     "mlperf_tiny/vww_mobilenet_v1_025_96_fp32.tflite",
     "mobilenet_v1/mobilenet_v1_0.25_224_float.tflite",
 ]
+BYTES = "mobilenet_v1/mobilenet_v1_0.25_224_quant.tflite"
 INTEGER = [
     "mlperf_tiny/resnet8_cifar10_int8.tflite",
-    "mobilenet_v1/mobilenet_v1_0.25_224_quant.tflite",
+    BYTES,
     pytest.param("mobilenet_v2/mobilenet_v2_1.0_224_quant.tflite", marks=pytest.mark.slow),
 ]
+
+
+def network_of(shared: Path, name: str) -> Network:
+    path = shared / "models" / name
+    return describing(path)[0].read([path], {})
+
+
+def pixels_of(image: Path, rows: int, columns: int) -> np.ndarray:
+    return cv2.cvtColor(resize(cv2.imread(str(image)), rows, columns), cv2.COLOR_BGR2RGB)[None]
 
 
 @pytest.mark.quick("mobilenet_v1/mobilenet_v1_0.25_224_float.tflite")
 @pytest.mark.parametrize("name", FLOAT)
 def test_values_are_litert_s(shared: Path, name: str) -> None:
-    path = shared / "models" / name
-    network = describing(path)[0].read([path], {})
+    network = network_of(shared, name)
     compiled = compile_network(network, load_board("local"))
     for array, expected in results_of(compiled, network, random_inputs(network, 0)):
         assert np.abs(array - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -49,8 +60,7 @@ def test_values_are_litert_s(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("board", ["local", "rpi4"])
 @pytest.mark.parametrize("name", FLOAT)
 def test_every_function_has_a_template_and_nothing_is_transposed(shared: Path, name: str, board: str) -> None:
-    path = shared / "models" / name
-    report = explain(lower_network(describing(path)[0].read([path], {}), load_board(board)))
+    report = explain(lower_network(network_of(shared, name), load_board(board)))
     assert [record["function"] for record in report["functions"] if record["fallback"]] == []
     assert report["transposes"] == {"edges": 0, "inside": 0}
 
@@ -59,13 +69,13 @@ def test_every_function_has_a_template_and_nothing_is_transposed(shared: Path, n
 @pytest.mark.parametrize("name", INTEGER)
 def test_quantised_networks_agree_with_litert_as_its_own_kernels_do(shared: Path, name: str) -> None:
     """On real images, of which most have the same first class; and without transposes, weights in their integers."""
-    network = describing(shared / "models" / name)[0].read([shared / "models" / name], {})
+    network = network_of(shared, name)
     compiled = compile_network(network, load_board("local"))
     assert explain(compiled)["transposes"]["inside"] == 0
     [given], same, away, between = network.inputs, 0, [], []
     images = sorted((shared / "images").rglob("*.jpg"))[:12]
     for path in images:
-        pixels = cv2.cvtColor(resize(cv2.imread(str(path)), *given.shape[1:3]), cv2.COLOR_BGR2RGB)[None]
+        pixels = pixels_of(path, *given.shape[1:3])
         levels = pixels if given.dtype == "uint8" else (pixels.astype(np.int16) - 128).astype(np.int8)
         inputs = {given.name: levels}
         [found] = outputs_of(compiled, inputs)
@@ -81,8 +91,7 @@ def test_quantised_networks_agree_with_litert_as_its_own_kernels_do(shared: Path
 
 def test_litert_s_recorded_outputs_are_met_from_the_very_bytes(shared: Path) -> None:
     recorded = np.load(shared / "reference" / "litert_mobilenet_v1_0.25_224_quant.npz")
-    path = shared / "models" / "mobilenet_v1" / "mobilenet_v1_0.25_224_quant.tflite"
-    network = describing(path)[0].read([path], {})
+    network = network_of(shared, BYTES)
     compiled = compile_network(network, load_board("local"))
     for image, wanted in zip(recorded["input_u8_nhwc_rgb"], recorded["output"], strict=True):
         [found] = outputs_of(compiled, {"input": image[None]})
@@ -93,14 +102,10 @@ def test_litert_s_recorded_outputs_are_met_from_the_very_bytes(shared: Path) -> 
 
 
 def test_the_demo_shows_litert_s_first_five(shared: Path) -> None:
-    path = shared / "models" / "mobilenet_v1" / "mobilenet_v1_0.25_224_quant.tflite"
-    network = describing(path)[0].read([path], {})
-    program = Program.of("classification", str(path))
-    image = cv2.imread(str(shared / "images" / "cat.jpg"))
+    program, image = Program.of("classification", str(shared / "models" / BYTES)), shared / "images" / "cat.jpg"
     with program.opened(Place(resolve("local"))) as session:
-        found = [(each.class_id, each.score) for each in infer_with(image, session.networks).detections]
-    pixels = cv2.cvtColor(resize(image, 224, 224), cv2.COLOR_BGR2RGB)[None]
-    [wanted] = network.reference({"input": pixels}).values()
+        results = infer_with(read_image(image), session.networks).detections
+    [wanted] = network_of(shared, BYTES).reference({"input": pixels_of(image, 224, 224)}).values()
     first = np.argsort(-wanted[0].astype(int), kind="stable")[:5]
-    assert [number for number, _ in found] == first.tolist()
-    np.testing.assert_allclose([score for _, score in found], wanted[0, first] / 256, rtol=0, atol=0.02)
+    assert [each.class_id for each in results] == first.tolist()
+    np.testing.assert_allclose([each.score for each in results], wanted[0, first] / 256, rtol=0, atol=0.02)
