@@ -51,7 +51,6 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def points() -> Points:
-    """MediaPipe's own results, by demo and files."""
     python = os.environ.get("MEDIAPIPE_PYTHON") or (find_spec("mediapipe") and sys.executable)
     if not python:
         pytest.skip("there is no MediaPipe: name a Python that has mediapipe==0.10.14 in MEDIAPIPE_PYTHON")

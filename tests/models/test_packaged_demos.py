@@ -1,4 +1,4 @@
-"""Packages of demos detect what the demos do: as programs, by the agent, and in frames of cameras."""
+"""Packages of demos detect what the demos do, as programs, by the agent, and in frames of cameras; and their size."""
 
 import os
 from pathlib import Path
@@ -13,12 +13,13 @@ from support.library_programs import EXAMPLES, assert_as_python_says, compiled, 
 
 from edgedeploy.agent.library import write_library
 from edgedeploy.api.local_runtime import Network
-from edgedeploy.building import prepare
+from edgedeploy.building import build, prepare
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError
+from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.usage import Camera
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.board import load_board
@@ -27,6 +28,7 @@ from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.image import read_image, write_image
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot
+from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.usefixtures("shared_zoo")
 
@@ -97,7 +99,6 @@ def test_text_is_found_and_read_as_in_python(monkeypatch: pytest.MonkeyPatch, sh
 
 
 def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection]) -> None:
-    """The library's results of an image are those of Python."""
     with Network(package) as network:
         seen = network.detect(image)
     assert [(each.label, each.class_id) for each in seen] == [(each.label, each.class_id) for each in wanted]
@@ -178,3 +179,16 @@ def test_a_cameras_frame_shows_what_its_image_does(demo: str, camera: str, exact
     for one, other in zip(found, wanted, strict=True):
         assert abs(one.score - other.score) < SCORES
         assert np.abs(np.subtract(one.box, other.box)).max() < PIXELS
+
+
+# Of ResNet-18 for ImageNet in float32, whose file in ONNX's model zoo has 46,820,737.
+PARAMETERS = 11_689_512
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["rpi4", "rpi5"])
+def test_an_archive_has_at_most_1_1_times_the_bytes_of_the_weights(tmp_path: Path, board: str) -> None:
+    source = find_source("resnet18", options=ImportOptions(weights="random"))
+    built = build(source, resolve(board, {"precision": "single"}), tmp_path / "net.tar.gz", checks="none")
+    assert built.path.stat().st_size <= 1.1 * 4 * PARAMETERS
+    assert built.manifest.memory.constants_bytes > 3 * 4 * PARAMETERS  # what Winograd's convolutions make of them

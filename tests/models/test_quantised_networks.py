@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_zoo")]
 
 @pytest.fixture(scope="module")
 def labelled(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The photographs of ImageNet's classes, each in a folder named after it."""
     folder = tmp_path_factory.mktemp("labelled")
     for photo in sorted((shared / "images" / "imagenet").glob("*.JPEG")):
         (folder / photo.stem).mkdir()

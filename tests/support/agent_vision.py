@@ -13,7 +13,7 @@ from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.vision.preprocess import input_size, place
 from edgedeploy.vision.results import Detection
 from support.agents import call
-from support.packages import document
+from support.packages import document, selftest
 
 FORMATS = ("BGR", "RGB", "GRAY", "I420", "NV12", "YUYV")
 
@@ -40,37 +40,19 @@ def manifest(
 
     With a camera, `image` is the frame, and `shape` what it becomes.
     """
-    shape = image["shape"]
-    stated = {"name": image["name"], "shape": shape, **preparation}
-    usage = {"demo": "mine", "input": stated, "fit": fit, "decoder": decoder, "log": log}
+    usage = {"demo": "mine", "input": {"name": image["name"], "shape": image["shape"], **preparation}, "fit": fit}
+    usage |= {"decoder": decoder, "log": log, "labels": list(labels), "outputs": list(names)}
     usage |= {"camera": camera} if camera else {}
-    files, test = document()["files"], document()["selftest"]
-    sizes = {
-        f"{kind}-{number}.bin": each
-        for kind, some in (("input", [image]), ("output", outputs))
-        for number, each in enumerate(some)
-    }
-    for name, each in sizes.items():
+    tensors = {"input-0.bin": image} | {f"output-{number}.bin": each for number, each in enumerate(outputs)}
+    whole = document()
+    for name, each in tensors.items():
         size = int(np.prod(each["shape"])) * np.dtype(each["dtype"]).itemsize
-        files[name] = {"size": size, "sha256": "0" * 64}
-    count = len(outputs)
-    case = {
-        **test["cases"][0],
-        "inputs": ["input-0.bin"],
-        "outputs": [f"output-{number}.bin" for number in range(count)],
-        "relative": [1e-4] * count,
-        "spread": [None] * count,
-    }
-    fields = {
-        "inputs": [image],
-        "outputs": list(outputs),
-        "heads": list(heads),
-        "metadata": dict(metadata or {}),
-        "usage": {**usage, "labels": list(labels), "outputs": list(names)},
-        "selftest": {**test, "cases": [case]},
-        "files": files,
-    }
-    return parse_manifest(json.dumps({**document(), **fields}).encode())
+        whole["files"][name] = {"size": size, "sha256": "0" * 64}
+    read, *made = tensors
+    tolerances = {"relative": [1e-4] * len(made), "spread": [None] * len(made)}
+    whole |= {"inputs": [image], "outputs": list(outputs), "heads": list(heads), "metadata": dict(metadata or {})}
+    whole |= {"usage": usage, "selftest": selftest(inputs=[read], outputs=made, **tolerances)}
+    return parse_manifest(json.dumps(whole).encode())
 
 
 def line(content: object) -> bytes:

@@ -26,7 +26,6 @@ def json_of(command: Callable[..., tuple[int, str, str]], *arguments: object) ->
 
 
 def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
-    """The messages of a command that must end with this exit code."""
     found, out, err = command(*arguments)
     assert found == code, out + err
     return err
@@ -43,7 +42,6 @@ def notes_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -
 
 
 def printed(*words: object, **options: Any) -> str:
-    """What a program prints on standard output; it must succeed."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -7,6 +7,7 @@ hold, and refuses nothing.
 import re
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -82,14 +83,20 @@ def interpret(text: str, image: np.ndarray, take: Take, epsilon: float = 1e-5) -
     return outputs
 
 
+@dataclass
 class _Layer:
-    def __init__(
-        self, options: dict[str, str], before: np.ndarray, outputs: list[np.ndarray], take: Take, epsilon: float
-    ) -> None:
-        self.options, self.before, self.outputs, self.take, self.epsilon = options, before, outputs, take, epsilon
+    options: dict[str, str]
+    before: np.ndarray
+    outputs: list[np.ndarray]
+    take: Take
+    epsilon: float
 
     def number(self, name: str, default: float) -> int:
         return int(self.options.get(name, default))
+
+    @property
+    def steps(self) -> list[int]:
+        return [self.number(name, self.number("stride", 1)) for name in ("stride_y", "stride_x")]
 
     def named(self, name: str) -> list[np.ndarray]:
         # A negative index of a list means what it means in a cfg file.
@@ -106,9 +113,7 @@ class _Layer:
         return values + bias[wide]
 
     def windows(self, size: int, fill: float) -> np.ndarray:
-        stride = self.number("stride", 1)
-        steps = [self.number(name, stride) for name in ("stride_y", "stride_x")]
-        padding = self.number("padding", size - 1)
+        steps, padding = self.steps, self.number("padding", size - 1)
         begin = -int(padding / 2)
         image = np.full([len(self.before), *(side + 3 * size + 2 * padding for side in self.before.shape[1:])], fill)
         image[:, -begin : self.before.shape[1] - begin, -begin : self.before.shape[2] - begin] = self.before
@@ -119,8 +124,6 @@ class _Layer:
 
 def _convolutional(layer: _Layer) -> np.ndarray:
     filters, size, groups = layer.number("filters", 1), layer.number("size", 1), layer.number("groups", 1)
-    stride = layer.number("stride", 1)
-    steps = [layer.number(name, stride) for name in ("stride_y", "stride_x")]
     dilation = layer.number("dilation", 1) if size > 1 else 1
     padding = (size // 2 if layer.number("pad", 0) else layer.number("padding", 0)) * dilation
     bias = layer.take("bias", (filters,))
@@ -129,7 +132,7 @@ def _convolutional(layer: _Layer) -> np.ndarray:
     image = np.pad(layer.before, [(0, 0), (padding, padding), (padding, padding)])
     reach = (size - 1) * dilation + 1
     windows = sliding_window_view(image, (reach, reach), axis=(1, 2))
-    windows = windows[:, :: steps[0], :: steps[1], ::dilation, ::dilation]
+    windows = windows[:, :: layer.steps[0], :: layer.steps[1], ::dilation, ::dilation]
     inputs, rows, columns = windows.shape[:3]
     sums = []
     for group in range(groups):
@@ -196,9 +199,7 @@ def _reorg(layer: _Layer) -> np.ndarray:
     channels, height, width = layer.before.shape
     stride, reverse = layer.number("stride", 1), bool(layer.number("reverse", 0))
     values = _reorg_cpu(layer.before, (channels, height, width), stride, reverse)
-    if reverse:
-        return values.reshape(channels // stride**2, height * stride, width * stride)
-    return values.reshape(channels * stride**2, height // stride, width // stride)
+    return values.reshape(-1, *((height * stride, width * stride) if reverse else (height // stride, width // stride)))
 
 
 def _reorg3d(layer: _Layer) -> np.ndarray:

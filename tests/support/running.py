@@ -27,5 +27,4 @@ def outputs_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], device: Any
 
 
 def computed(network: Network, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a network that is compiled for this machine."""
     return outputs_of(compile_network(network, load_board("local")), inputs)

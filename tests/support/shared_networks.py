@@ -27,7 +27,6 @@ SHAPES = {"retinaface_mnet25_dyn.onnx": {"data": [1, 3, 240, 320]}}
 
 
 def is_quantised(path: Path) -> bool:
-    """Whether a network computes with quantised values."""
     return any("QuantizeLinear" in node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
 
 

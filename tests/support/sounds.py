@@ -42,7 +42,6 @@ sum (float[1, 4, 2] rows) => (float[1, 1] score) {
 
 
 def write_networks(folder: Path) -> None:
-    """The networks above, as files of their names."""
     for text in (ECHO, PAIRS, SUM):
         model = onnx.parser.parse_model(text)
         onnx.save(model, folder / f"{model.graph.name}.onnx")

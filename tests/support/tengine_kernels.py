@@ -58,7 +58,6 @@ Found = dict[int, np.ndarray]
 
 
 def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Integers, their scales and the bias."""
     held = tensors[node.inputs[1]]
     bias = tensors[node.inputs[2]].values if node.inputs.size > 2 else np.zeros(1, np.int32)
     return held.values.astype(np.int32), held.quantisation.scale, bias

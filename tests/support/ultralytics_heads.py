@@ -14,8 +14,6 @@ CELLS = 21  # for each 32 x 32 pixels of the input, at strides 8, 16 and 32
 
 @dataclass(frozen=True)
 class Said:
-    """What a network says of itself."""
-
     metadata: dict[str, str]
     results: list[TensorSpec]
     heads: tuple[()] = ()
