@@ -14,6 +14,7 @@ from support.agreement import assert_near
 from support.commands import output_of
 from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
+from support.quantised_files import constants
 from support.running import outputs_of
 
 from edgedeploy.building import prepare
@@ -146,18 +147,13 @@ def quantised(source: Path, folder: Path, images: Sequence[np.ndarray]) -> Path:
     for image in images:
         for name, array in run_onnx(model, image).items():
             largest[name] = max(largest.get(name, 0), np.abs(array).max())
-    content, weights = source.with_suffix(".bin").read_bytes(), b""
-    place = 0
+    held, weights = constants(model), b""
+    kernels = ([held[name] for name in node.input[1:]] for node in model.graph.node if node.op_type == "Conv")
     for number, words in enumerate(layers):
         if words[0] != "Convolution":
             continue
-        said = dict(word.split("=") for word in words[6:])
-        outputs, count = int(said["0"]), int(said["6"])
-        dtype = {0: "<f4", 0x01306B47: "<f2"}[int.from_bytes(content[place : place + 4], "little")]
-        values = np.frombuffer(content, dtype, count, place + 4).astype(np.float32).reshape(outputs, -1)
-        place += 4 + -(-count * np.dtype(dtype).itemsize // 4) * 4
-        bias = np.frombuffer(content, "<f4", outputs, place)
-        place += 4 * outputs
+        values, bias = next(kernels)
+        values = values.reshape(len(bias), -1)
         scales = 127 / np.abs(values).max(axis=1)
         weights += tagged(np.rint(values * scales[:, None]), INT8) + plain(bias, scales, [127 / largest[_blob(words)]])
         lines[number] += " 8=1"

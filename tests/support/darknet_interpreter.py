@@ -112,7 +112,8 @@ class _Layer:
             values = scale[wide] * (values - mean[wide]) / np.sqrt(variance[wide] + self.epsilon)
         return values + bias[wide]
 
-    def windows(self, size: int, fill: float) -> np.ndarray:
+    def windows(self, fill: float) -> np.ndarray:
+        size = self.number("size", self.number("stride", 1))
         steps, padding = self.steps, self.number("padding", size - 1)
         begin = -int(padding / 2)
         image = np.full([len(self.before), *(side + 3 * size + 2 * padding for side in self.before.shape[1:])], fill)
@@ -157,14 +158,6 @@ def _batchnorm(layer: _Layer) -> np.ndarray:
     channels = (len(layer.before),)
     bias = layer.take("bias", channels)
     return layer.normalised(layer.before, bias, [layer.take("statistics", channels) for _ in range(3)])
-
-
-def _local_avgpool(layer: _Layer) -> np.ndarray:
-    return np.nanmean(layer.windows(layer.number("size", layer.number("stride", 1)), np.nan), axis=(3, 4))
-
-
-def _maxpool(layer: _Layer) -> np.ndarray:
-    return layer.windows(layer.number("size", layer.number("stride", 1)), -np.inf).max(axis=(3, 4))
 
 
 def _upsample(layer: _Layer) -> np.ndarray:
@@ -228,18 +221,10 @@ def _shortcut(layer: _Layer) -> np.ndarray:
     return layer.activated(total, "linear")
 
 
-def _times(layer: _Layer) -> np.ndarray:
-    return layer.activated(layer.named("from")[0] * layer.before, "linear")
-
-
 def _softmax(layer: _Layer) -> np.ndarray:
     values = layer.before.reshape(layer.number("groups", 1), -1) / float(layer.options.get("temperature", 1))
     powers = np.exp(values - values.max(axis=1, keepdims=True))
     return (powers / powers.sum(axis=1, keepdims=True)).reshape(layer.before.shape)
-
-
-def _same(layer: _Layer) -> np.ndarray:
-    return layer.before
 
 
 _LAYERS: dict[str, Callable[[_Layer], np.ndarray]] = {
@@ -248,18 +233,16 @@ _LAYERS: dict[str, Callable[[_Layer], np.ndarray]] = {
     "batchnorm": _batchnorm,
     "connected": _connected,
     "convolutional": _convolutional,
-    "cost": _same,
-    "dropout": _same,
-    "local_avgpool": _local_avgpool,
-    "maxpool": _maxpool,
-    "region": _same,
+    "local_avgpool": lambda layer: np.nanmean(layer.windows(np.nan), axis=(3, 4)),
+    "maxpool": lambda layer: layer.windows(-np.inf).max(axis=(3, 4)),
     "reorg": _reorg,
     "reorg3d": _reorg3d,
     "route": _route,
-    "sam": _times,
-    "scale_channels": _times,
     "shortcut": _shortcut,
     "softmax": _softmax,
     "upsample": _upsample,
-    "yolo": _same,
+    **dict.fromkeys(("cost", "dropout", "region", "yolo"), lambda layer: layer.before),
+    **dict.fromkeys(
+        ("sam", "scale_channels"), lambda layer: layer.activated(layer.named("from")[0] * layer.before, "linear")
+    ),
 }

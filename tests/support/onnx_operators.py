@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx.numpy_helper import from_array as tensor
 from onnx.parser import parse_graph
 
 from support.networks import Graph
@@ -34,8 +36,7 @@ class Node:
         return Output(self, index)
 
 
-@dataclass(frozen=True, eq=False)
-class Output:
+class Output(NamedTuple):
     node: Node
     index: int
 
@@ -61,10 +62,6 @@ op = _Operators()
 
 # Inputs that were attributes of another name before.
 _RENAMED = {"value": "constant_value"}
-
-
-def _names_of_inputs(schema: onnx.defs.OpSchema) -> list[str]:
-    return [each.name.lower() for each in schema.inputs]
 
 
 @dataclass
@@ -100,34 +97,23 @@ class _Builder:
     def _node(self, node: Node) -> str:
         schema = onnx.defs.get_schema(node.operator, self.graph.opset)
         attributes = {name: value for name, value in node.keywords.items() if name in schema.attributes}
-        places = _names_of_inputs(schema)
-        others = {
-            places.index(_RENAMED.get(name, name)): value
-            for name, value in node.keywords.items()
-            if name not in attributes
-        }
-        inputs = list(node.inputs)
+        others = {_RENAMED.get(name, name): value for name, value in node.keywords.items() if name not in attributes}
+        places = [each.name.lower() for each in schema.inputs]
+        if len(node.inputs) > schema.max_input or not others.keys() <= {*places}:
+            raise onnx.defs.SchemaError(f"{node.operator} has no such inputs")
+        inputs, others = list(node.inputs), {places.index(name): value for name, value in others.items()}
         for place in range(len(inputs), max(others, default=-1) + 1):
             is_optional = schema.inputs[place].option == onnx.defs.OpSchema.FormalParameterOption.Optional
             inputs.append(others.get(place, "" if is_optional else []))
         return self.graph.node(node.operator, *map(self.name, inputs), outputs=node.outputs, **attributes)
 
 
-def _knows(opset: int, value: Value) -> bool:
-    """Whether an opset has the operators of a value, with their keywords."""
-    match value:
-        case Output():
-            return _knows(opset, value.node)
-        case Node():
-            if not onnx.defs.has(value.operator, opset):
-                return False
-            schema = onnx.defs.get_schema(value.operator, opset)
-            known = {*schema.attributes, *_names_of_inputs(schema)}
-            return (
-                len(value.inputs) <= schema.max_input
-                and all(name in known or _RENAMED.get(name) in known for name in value.keywords)
-                and all(_knows(opset, each) for each in (*value.inputs, *value.keywords.values()))
-            )
+def _knows(opset: int, outputs: list[Value]) -> bool:
+    """Whether an opset has the operators of outputs, with their keywords."""
+    try:
+        [*map(_Builder(Graph(opset=opset)).name, outputs)]
+    except onnx.defs.SchemaError:
+        return False
     return True
 
 
@@ -159,7 +145,7 @@ def add(since: int = OPSETS[0], until: int = OPSETS[-1], /, **cases: Value | tup
         outputs = [*given] if isinstance(given, tuple) else [given]
         if isinstance(given, Node):
             outputs += [given[index] for index in range(1, given.outputs)]
-        opsets = [opset for opset in range(since, until + 1) if all(_knows(opset, each) for each in outputs)]
+        opsets = [opset for opset in range(since, until + 1) if _knows(opset, outputs)]
         CASES.append(Case(name, opsets, outputs))
 
 
@@ -175,8 +161,8 @@ def integers(*shape: int) -> Input:
     return Input(shape, TensorProto.INT32)
 
 
-def normal(*shape: int) -> Drawn:
-    return lambda random: (random.standard_normal(shape) * 0.3).astype(np.float32)
+def normal(*shape: int, dtype: type = np.float32) -> Drawn:
+    return lambda random: (random.standard_normal(shape) * 0.3).astype(dtype)
 
 
 def positive(*shape: int) -> Drawn:
@@ -187,17 +173,11 @@ def int8(*shape: int) -> Drawn:
     return lambda random: random.integers(-100, 100, shape).astype(np.int8)
 
 
-def to_float(value: Value) -> Node:
-    return op.Cast(value, to=TensorProto.FLOAT)
-
-
-def to_int64(value: Value) -> Node:
-    return op.Cast(value, to=TensorProto.INT64)
-
-
 def where(transformation: str) -> dict[str, str]:
     return {"coordinate_transformation_mode": transformation}
 
+
+to_float, to_int64 = partial(op.Cast, to=TensorProto.FLOAT), partial(op.Cast, to=TensorProto.INT64)
 
 IMAGE = image()
 POSITIVE = op.Exp(IMAGE)
@@ -256,6 +236,7 @@ add(
 
 # Convolutions.
 TRANSPOSED = (normal(3, 4, 3, 3), normal(4))
+INNER = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
 add(
     conv=op.Conv(IMAGE, *KERNEL),
     conv_with_strides_and_uneven_pads=op.Conv(IMAGE, *KERNEL, pads=[0, 1, 2, 3], strides=[2, 1]),
@@ -269,15 +250,11 @@ add(
     conv_in_one_dimension=op.Conv(data(1, 3, 12), normal(4, 3, 3), normal(4), pads=[1, 1]),
     conv_in_three_dimensions=op.Conv(data(1, 2, 4, 5, 6), normal(3, 2, 3, 3, 3), pads=[1] * 6),
     convtranspose=op.ConvTranspose(IMAGE, normal(3, 4, 2, 2), normal(4), strides=[2, 2]),
-    convtranspose_with_output_padding=op.ConvTranspose(
-        IMAGE, *TRANSPOSED, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]
-    ),
+    convtranspose_with_output_padding=op.ConvTranspose(IMAGE, *TRANSPOSED, **INNER, output_padding=[1, 1]),
     convtranspose_with_output_shape=op.ConvTranspose(IMAGE, *TRANSPOSED, strides=[2, 2], output_shape=[16, 20]),
     convtranspose_same_upper=op.ConvTranspose(IMAGE, *TRANSPOSED, strides=[2, 2], auto_pad="SAME_UPPER"),
     convtranspose_of_groups=op.ConvTranspose(FOUR, normal(4, 2, 3, 3), normal(4), strides=[2, 2], group=2),
-    convtranspose_of_each_channel=op.ConvTranspose(
-        IMAGE, normal(3, 1, 4, 4), normal(3), strides=[2, 2], pads=[1, 1, 1, 1], group=3
-    ),
+    convtranspose_of_each_channel=op.ConvTranspose(IMAGE, normal(3, 1, 4, 4), normal(3), **INNER, group=3),
     convtranspose_with_dilations=op.ConvTranspose(IMAGE, *TRANSPOSED, dilations=[2, 2]),
     convtranspose_in_one_dimension=op.ConvTranspose(data(1, 3, 9), normal(3, 4, 4), strides=[2], pads=[1, 1]),
 )
@@ -322,23 +299,11 @@ add(
     dropout=op.Dropout(IMAGE, ratio=0.3),
     batchnormalization_with_spatial_one=op.BatchNormalization(IMAGE, *STATISTICS, spatial=1),
     meanvariancenormalization=op.MeanVarianceNormalization(IMAGE, axes=[2, 3]),
-    batch_normalisation_in_training=op.BatchNormalization(
-        IMAGE,
-        [1.0, 2.0, 3.0],
-        [0.5, 0.0, -1.0],
-        [0.0, 1.0, 0.0],
-        [1.0, 2.0, 0.5],
-        outputs=3,
-        training_mode=1,
-        momentum=0.7,
-    ),
+    batch_normalisation_in_training=op.BatchNormalization(IMAGE, *STATISTICS, outputs=3, training_mode=1, momentum=0.7),
     layernormalization=op.LayerNormalization(data(2, 5, 6), normal(6), normal(6), axis=-1),
     layer_normalisation_with_its_statistics=op.LayerNormalization(IMAGE, normal(10), normal(10), outputs=3, axis=-1),
 )
-add(
-    9,
-    batch_normalisation_by_computed_statistics=op.BatchNormalization(IMAGE, [1.0, 2.0, 3.0], MEAN, MEAN, op.Exp(MEAN)),
-)
+add(9, batch_normalisation_by_computed_statistics=op.BatchNormalization(IMAGE, positive(3), MEAN, MEAN, op.Exp(MEAN)))
 add(10, dropout_with_a_mask_nobody_reads=op.Relu(op.Dropout(IMAGE, outputs=2)))
 add(13, softmax_cross_entropy=op.SoftmaxCrossEntropyLoss(data(3, 5), [1, 0, 4], normal(5)))
 add(18, 20, groupnormalization_of_each_group=op.GroupNormalization(image(6), normal(3), normal(3), num_groups=3))
@@ -533,19 +498,15 @@ add(13, resize_by_a_computed_size=op.Resize(POOLED, sizes=ITS_SIZE, mode="linear
 add(19, resize_half_pixel_symmetric=op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric")))
 for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
     for _mode in ("nearest", "linear", "cubic"):
-        _resize = op.Resize(IMAGE, sizes=[1, 3, 15, 7], mode=_mode, **where(_transform))
-        add(**{f"resize_to_sizes_{_mode}_{_transform}": _resize})
+        for _title, _sizes in (("sizes", [1, 3, 15, 7]), ("one_row", [1, 3, 1, 7])):
+            _resize = op.Resize(IMAGE, sizes=_sizes, mode=_mode, **where(_transform))
+            add(**{f"resize_to_{_title}_{_mode}_{_transform}": _resize})
     for _rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+        _how = {"mode": "nearest", "nearest_mode": _rounding, **where(_transform)}
+        _name = f"resize_nearest_{_rounding}_{_transform}"
         if _transform != "pytorch_half_pixel":
-            _how = {"nearest_mode": _rounding, **where(_transform)}
-            _resize = op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 1.5], mode="nearest", **_how)
-            add(**{f"resize_nearest_{_rounding}_{_transform}": _resize})
-        _how = {"nearest_mode": _rounding, **where(_transform)}
-        _resize = op.Resize(data(1, 1, 20, 28), sizes=[1, 1, 6, 8], mode="nearest", **_how)
-        add(**{f"resize_nearest_{_rounding}_{_transform}_half_way": _resize})
-    for _mode in ("nearest", "linear", "cubic"):
-        _resize = op.Resize(IMAGE, sizes=[1, 3, 1, 7], mode=_mode, **where(_transform))
-        add(**{f"resize_to_one_row_{_mode}_{_transform}": _resize})
+            add(**{_name: op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 1.5], **_how)})
+        add(**{f"{_name}_half_way": op.Resize(data(1, 1, 20, 28), sizes=[1, 1, 6, 8], **_how)})
 
 # Constants.
 TRIPLE = data(3)
@@ -555,10 +516,8 @@ SPARSE = helper.make_sparse_tensor(
     [3],
 )
 add(
-    constant_tensor=op.Mul(TRIPLE, op.Constant(value=numpy_helper.from_array(np.float32([1, 2, 3])))),
-    constantofshape=op.Add(
-        IMAGE, op.ConstantOfShape(op.Shape(IMAGE), value=numpy_helper.from_array(np.float32([0.5])))
-    ),
+    constant_tensor=op.Mul(TRIPLE, op.Constant(value=tensor(np.float32([1, 2, 3])))),
+    constantofshape=op.Add(IMAGE, op.ConstantOfShape(op.Shape(IMAGE), value=tensor(np.float32([0.5])))),
     constantofshape_of_zeros=op.Add(data(2, 3), op.ConstantOfShape([2, 3])),
     constant_sparse=op.Mul(TRIPLE, op.Constant(sparse_value=SPARSE)),
     range=op.Add(TRIPLE, op.Range(0.0, 6.0, 2.0)),
@@ -570,26 +529,22 @@ add(
 )
 
 # Chains that compute shapes.
-SHAPE = op.Shape(IMAGE)
+FIRST_SIZE = op.Unsqueeze(op.Gather(op.Shape(IMAGE), 0, axis=0), axes=[0])
 SHAPE_OF_FOUR = op.Shape(FOUR)
 BATCH, CHANNELS, ROWS, COLUMNS = (op.Gather(SHAPE_OF_FOUR, axis, axis=0) for axis in range(4))
 HALVED_AND_DOUBLED = [op.Unsqueeze(value, axes=[0]) for value in (BATCH, op.Div(CHANNELS, 2), ROWS, op.Mul(COLUMNS, 2))]
 # `expand`, as PyTorch's exporter writes it.
-ONES = op.ConstantOfShape([3], value=numpy_helper.from_array(np.array([1])))
+ONES = op.ConstantOfShape([3], value=tensor(np.array([1])))
 WANTED = np.array([2, -1, 4])
 add(
     expand_by_where_and_equal=op.Expand(data(3, 1), op.Where(op.Equal(WANTED, op.Mul(ONES, -1)), ONES, WANTED)),
     quantised_weights=op.Conv(IMAGE, op.DequantizeLinear(int8(4, 3, 3, 3), 0.02, np.int8(0))),
     part_of_a_shape=op.Reshape(IMAGE, op.Concat([-1], op.Shape(IMAGE, start=2), axis=0)),
-    shape_gather_concat_reshape=op.Reshape(
-        IMAGE, op.Concat(op.Unsqueeze(op.Gather(SHAPE, 0, axis=0), axes=[0]), [-1], axis=0)
-    ),
+    shape_gather_concat_reshape=op.Reshape(IMAGE, op.Concat(FIRST_SIZE, [-1], axis=0)),
     arithmetic_on_shapes=op.Reshape(FOUR, op.Concat(*HALVED_AND_DOUBLED, axis=0)),
     size=op.Div(IMAGE, to_float(op.Size(IMAGE))),
     weights_that_are_computed=op.MatMul(PAIR, op.Mul(op.Transpose(normal(5, 6), perm=[1, 0]), 0.5)),
-    halves_of_weights=op.Conv(
-        IMAGE, to_float(lambda random: (random.standard_normal((4, 3, 3, 3)) * 0.3).astype(np.float16))
-    ),
+    halves_of_weights=op.Conv(IMAGE, to_float(normal(4, 3, 3, 3, dtype=np.float16))),
 )
 add(7, 9, quantised_weights_that_are_cast=op.Conv(IMAGE, op.Mul(to_float(int8(4, 3, 3, 3)), 0.02)))
 

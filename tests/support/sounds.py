@@ -1,11 +1,11 @@
 """Sounds and networks that listen to them, for tests."""
 
-import wave
 from pathlib import Path
 
 import numpy as np
 import onnx.parser
 import yaml
+from scipy.io import wavfile
 
 # The loudest sample of a window, or what was heard before, which fades by half.
 ECHO = """
@@ -47,12 +47,8 @@ def write_networks(folder: Path) -> None:
         onnx.save(model, folder / f"{model.graph.name}.onnx")
 
 
-def write_wav(path: Path, samples: np.ndarray, rate: int = 16_000, channels: int = 1) -> Path:
-    with wave.open(str(path), "wb") as writer:
-        writer.setnchannels(channels)
-        writer.setsampwidth(2)
-        writer.setframerate(rate)
-        writer.writeframes(np.asarray(samples).astype("<i2").tobytes())
+def write_wav(path: Path, samples: np.ndarray, rate: int = 16_000) -> Path:
+    wavfile.write(path, rate, np.asarray(samples).astype("<i2"))
     return path
 
 

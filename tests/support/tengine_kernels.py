@@ -3,7 +3,7 @@
 Each gives integers of the steps that the file states of its output, in float32 arithmetic in the order of the C code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,10 +15,14 @@ def away(values: np.ndarray) -> np.ndarray:
     return np.copysign(np.floor(np.abs(values.astype(np.float64)) + 0.5), values)
 
 
+def bounded(steps: np.ndarray) -> np.ndarray:
+    return np.clip(away(steps), -127, 127).astype(np.int32)
+
+
 def narrowed(real: np.ndarray, scale: np.float32) -> np.ndarray:
     """float32 values as integers of a scale."""
     assert real.dtype == np.float32
-    return np.clip(away(real / scale), -127, 127).astype(np.int32)
+    return bounded(real / scale)
 
 
 def integers_of(structure: Structure, data: np.ndarray) -> dict[int, np.ndarray]:
@@ -63,15 +67,18 @@ def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray,
     return held.values.astype(np.int32), held.quantisation.scale, bias
 
 
+def _windows(data: np.ndarray, p: Mapping[str, int]) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(data, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
+    return windows[:, :, :: p["stride_h"], :: p["stride_w"]]
+
+
 def _convolution(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
     p, (weights, scales, bias) = node.parameters, _weights(node, tensors)
     data = found[node.inputs[0]]
     pads = [(p["pad_top"], p["pad_bottom"]), (p["pad_left"], p["pad_right"])]
     padded = np.pad(data, [(0, 0), (0, 0), *pads])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
-    windows = windows[:, :, :: p["stride_h"], :: p["stride_w"]]
     groups = p["groups"]
-    parts = zip(np.split(windows, groups, axis=1), np.split(weights, groups), strict=True)
+    parts = zip(np.split(_windows(padded, p), groups, axis=1), np.split(weights, groups), strict=True)
     sums = np.concatenate([np.einsum("nchwyx,ocyx->nohw", *part) for part in parts], axis=1) + bias.reshape(1, -1, 1, 1)
     real = sums.astype(np.float32) * (_scale(tensors[node.inputs[0]]) * scales).reshape(1, -1, 1, 1)
     if p["activation"] == 0:
@@ -86,7 +93,7 @@ def _fully_connected(node: Node, tensors: list[Tensor], found: Found, scale: np.
     data = found[node.inputs[0]]
     sums = data.reshape(len(data), -1) @ weights.T + bias
     factors = _scale(tensors[node.inputs[0]]) * scales / scale
-    integers = np.clip(away(sums.astype(np.float32) * factors), -127, 127).astype(np.int32)
+    integers = bounded(sums.astype(np.float32) * factors)
     return integers.reshape(*integers.shape, *[1] * (data.ndim - 2))
 
 
@@ -112,20 +119,18 @@ def _pooling(node: Node, tensors: list[Tensor], found: Found, scale: np.float32)
         windows = data.reshape(*data.shape[:2], 1, 1, 1, -1)
     else:
         assert not any(p[f"pad_{side}"] for side in ("top", "left", "bottom", "right"))
-        windows = np.lib.stride_tricks.sliding_window_view(data, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
-        windows = windows[:, :, :: p["stride_h"], :: p["stride_w"]]
+        windows = _windows(data, p)
     windows = windows.reshape(*windows.shape[:4], -1)
     if p["kind"] == 0:
-        return np.clip(away(windows.max(-1).astype(np.float32) * (before / scale)), -127, 127).astype(np.int32)
+        return bounded(windows.max(-1).astype(np.float32) * (before / scale))
     return narrowed(windows.sum(-1).astype(np.float32) * before / np.float32(windows.shape[-1]), scale)
 
 
 def _concatenation(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
     parts = [
-        np.clip(away(found[index].astype(np.float32) * (_scale(tensors[index]) / scale)), -127, 127)
-        for index in node.inputs.tolist()
+        bounded(found[index].astype(np.float32) * (_scale(tensors[index]) / scale)) for index in node.inputs.tolist()
     ]
-    return np.concatenate(parts, axis=node.parameters["axis"]).astype(np.int32)
+    return np.concatenate(parts, axis=node.parameters["axis"])
 
 
 _KERNELS: dict[str, Callable[[Node, list[Tensor], Found, np.float32], np.ndarray]] = {
