@@ -14,19 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.demo_runs import demo_network
+from support.demo_runs import demo_network, on_onnxruntime
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.building import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, infer
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
-from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.opening import Runner
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.entry import ZooModel
-from edgedeploy.zoo.source import Source
 
 
 def from_tmfile(entry: ZooModel, path: Path) -> Runner:
@@ -39,18 +37,8 @@ def from_tmfile(entry: ZooModel, path: Path) -> Runner:
     return OnnxruntimeRunner(tengine.FORMAT.convert([tmfile], shapes).model.SerializeToString())
 
 
-def as_onnx(entry: ZooModel, path: Path) -> Path | bytes:
-    """A network of another format in ONNX's terms; an ONNX file as it is."""
-    source = Source.of(path, {entry.input.name: entry.input.shape})
-    if source.format is ONNX:
-        return path
-    return source.format.convert(source.files, source.shapes).model.SerializeToString()
-
-
 RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
-    "onnxruntime": lambda entry, path: OnnxruntimeRunner(
-        as_onnx(entry, path), shapes={entry.input.name: entry.input.shape}
-    ),
+    "onnxruntime": on_onnxruntime,
     "compiled": lambda entry, path: prepare(
         str(path), resolve("local"), input_shapes={entry.input.name: entry.input.shape}
     ).open(1),

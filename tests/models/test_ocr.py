@@ -126,10 +126,6 @@ IMAGES = {
 }
 
 
-def places(results: list[Any]) -> list[list[list[float]]]:
-    return [[list(map(float, corner)) for corner in result[0]] for result in results]
-
-
 def corners(results: list[Detection]) -> list[list[list[float]]]:
     return [[list(corner) for corner in result.corners or ()] for result in results]
 
@@ -140,7 +136,7 @@ def test_text_scores_and_corners_are_rapidocrs(name: str, networks: list[Network
     wanted = engine(image)[0] or []
     found = infer_with(image, networks, repeat=0, page=Program.of("ocr").demo.page).all_detections
     assert [each.label for each in found] == [text for _, text, _ in wanted]
-    assert np.array(corners(found)) == pytest.approx(np.array(places(wanted)), abs=1e-3)
+    assert np.array(corners(found)) == pytest.approx(np.array([place for place, *_ in wanted]), abs=1e-3)
     assert [each.score for each in found] == pytest.approx([score for *_, score in wanted], abs=1e-3)
     assert bool(found) == (name != "no text")
 
@@ -177,6 +173,6 @@ def test_compiled_networks_of_a_few_widths_read_the_same(rapidocr: Any) -> None:
         text for region in json.loads(output)["results"] for direction in region["then"] for text in direction["then"]
     ]
     wanted = rapidocr.RapidOCR()(sign())[0]
-    assert [each["corners"] for each in found] == places(wanted)
+    assert [each["corners"] for each in found] == [np.array(place, float).tolist() for place, *_ in wanted]
     assert [each["label"] for each in found] == [text for _, text, _ in wanted]
     assert [each["score"] for each in found] == pytest.approx([score for *_, score in wanted], abs=1e-3)

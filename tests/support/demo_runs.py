@@ -13,9 +13,11 @@ from edgedeploy.base.progress import Progress
 from edgedeploy.demo import program
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import DEMOS
+from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.opening import Opened, Place, Runner
 from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.zoo.entry import MODELS, ZooModel, load_labels
+from edgedeploy.zoo.source import Source
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +77,12 @@ def assert_alike(found: str, wanted: str) -> None:
 
 
 def on_onnxruntime(entry: ZooModel, path: Path) -> Runner:
-    return OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
+    """A network of any format."""
+    shapes = {entry.input.name: entry.input.shape}
+    source = Source.of(path, shapes)
+    if source.format is ONNX:
+        return OnnxruntimeRunner(path, shapes=shapes)
+    return OnnxruntimeRunner(source.format.convert(source.files, shapes).model.SerializeToString())
 
 
 def demo_network(

@@ -1,8 +1,8 @@
 """onnxruntime for tests: a `Runner`, with which demos' decoders are tested without compiling, and single inferences."""
 
+import timeit
 from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import onnx
@@ -29,15 +29,9 @@ class OnnxruntimeRunner:
         return dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        for _ in range(warmup):
-            self.run(tensors)
-        seconds = []
-        for _ in range(repeat):
-            started = perf_counter()
-            for _ in range(number):
-                self.run(tensors)
-            seconds.append((perf_counter() - started) / number)
-        return Timing.of_seconds(seconds)
+        timer = timeit.Timer(lambda: self.run(tensors))
+        timer.timeit(warmup)
+        return Timing.of_seconds([seconds / number for seconds in timer.repeat(repeat, number)])
 
     @staticmethod
     def _spec(node: onnxruntime.NodeArg, shapes: Mapping[str, list[int]]) -> TensorSpec:

@@ -1,8 +1,6 @@
 """Networks quantised by onnxruntime's own quantiser, in each of the forms that it writes."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,6 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edgedeploy.frontends.onnx.nodes import opset_of
-from edgedeploy.vision.image import read_image
-from edgedeploy.vision.preprocess import place, to_tensor
-from edgedeploy.zoo.entry import MODELS
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 Inputs = Mapping[str, np.ndarray]
@@ -62,15 +57,14 @@ def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] =
     `samples` calibrate by min-max; `dynamic` needs none. `options` go to `quantize_static` or `quantize_dynamic`.
     """
     prepared = target.with_suffix(".prepared.onnx")
-    with _quiet():
-        _prepare(source, prepared)
-        options |= {"per_channel": form.per_channel, "weight_type": _TYPES[form.weights]}
-        if form.kind == "dynamic":
-            quantize_dynamic(prepared, target, **options)
-        else:
-            options["quant_format"] = QuantFormat.QDQ if form.kind == "pairs" else QuantFormat.QOperator
-            options["activation_type"] = _TYPES[form.activations]
-            quantize_static(prepared, target, _Reader(samples), **options)
+    _prepare(source, prepared)
+    options |= {"per_channel": form.per_channel, "weight_type": _TYPES[form.weights]}
+    if form.kind == "dynamic":
+        quantize_dynamic(prepared, target, **options)
+    else:
+        options["quant_format"] = QuantFormat.QDQ if form.kind == "pairs" else QuantFormat.QOperator
+        options["activation_type"] = _TYPES[form.activations]
+        quantize_static(prepared, target, _Reader(samples), **options)
     prepared.unlink()
     return target
 
@@ -80,15 +74,6 @@ def random_samples(path: Path, count: int = 4) -> Iterator[Inputs]:
     random, inputs = np.random.default_rng(0), OnnxruntimeRunner(path).inputs
     for _ in range(count):
         yield {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in inputs}
-
-
-def image_samples(model: str, images: Iterable[Path]) -> Iterator[Inputs]:
-    """Image files as the zoo's entry `model`, such as `mobilenet_v1`, takes them."""
-    spec = MODELS.load(model).input
-    height, width = spec.shape[2:] if spec.layout == "NCHW" else spec.shape[1:3]
-    for image in images:
-        pixels, _ = place(read_image(image), (height, width), "stretch")
-        yield {spec.name: to_tensor(pixels, spec)}
 
 
 class _Reader(CalibrationDataReader):
@@ -110,14 +95,3 @@ def _prepare(source: Path, target: Path) -> None:
         model = onnx.version_converter.convert_version(model, _PER_CHANNEL_OPSET)
     onnx.save(model, target)
     quant_pre_process(target, target, skip_symbolic_shape=True)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice to prepare networks, which it does not see was followed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -4,6 +4,7 @@ Each gives integers of the steps that the file states of its output, in float32 
 """
 
 from collections.abc import Callable, Mapping
+from graphlib import TopologicalSorter
 
 import numpy as np
 
@@ -40,16 +41,11 @@ def integers_of(structure: Structure, data: np.ndarray) -> dict[int, np.ndarray]
 
 def _ordered(structure: Structure) -> list[Node]:
     """Nodes after those that they read; the file may have them in any order."""
-    left = [node for node in structure.nodes if node.operator != "Const"]
-    known = {index for index, tensor in enumerate(structure.tensors) if tensor.values is not None}
-    ordered = []
-    while left:
-        ready = [node for node in left if set(node.inputs.tolist()) <= known]
-        assert ready
-        ordered += ready
-        known |= {index for node in ready for index in node.outputs.tolist()}
-        left = [node for node in left if not any(node is each for each in ready)]
-    return ordered
+    nodes = structure.nodes
+    makers = {index: number for number, node in enumerate(nodes) for index in node.outputs.tolist()}
+    needs = {number: [makers[index] for index in node.inputs.tolist()] for number, node in enumerate(nodes)}
+    ordered = (nodes[number] for number in TopologicalSorter(needs).static_order())
+    return [node for node in ordered if node.operator != "Const"]
 
 
 def _scale(tensor: Tensor) -> np.float32:
