@@ -80,7 +80,7 @@ def post_processed(
             logits, flat = flat, write.tensor("probabilities", [1, PLACES, each])
             write.operator("LOGISTIC", [logits], [flat])
         if quantised:
-            fields = {"Quantization": steps.table(write)}
+            fields = {"Quantization": steps.table()}
             real, flat = flat, write.tensor(f"{name} in integers", [1, PLACES, each], "uint8", **fields)
             write.operator("QUANTIZE", [real], [flat])
         heads.append(flat)
@@ -89,7 +89,7 @@ def post_processed(
     anchors = anchors.astype(np.float32)
     if quantised:
         levels = np.rint(anchors * 255).astype(np.uint8)
-        heads.append(write.constant("anchors", levels, Quantization=Steps("uint8", 1 / 255).table(write)))
+        heads.append(write.constant("anchors", levels, Quantization=Steps("uint8", 1 / 255).table()))
     else:
         heads.append(write.constant("anchors", anchors))
     most = 10 * classes_each

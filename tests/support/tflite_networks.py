@@ -7,41 +7,35 @@ from typing import Any
 import flatbuffers
 import numpy as np
 import tflite
+from ai_edge_litert import schema_py_generated as schema
+
+
+def table(kind: str, **fields: Any) -> Any:
+    """A record of the schema, whose fields are called as in the schema's own functions."""
+    made = getattr(schema, f"{kind}T")()
+    for name, value in fields.items():
+        attribute = name[0].lower() + name[1:]
+        assert hasattr(made, attribute), f"{kind} has no {name}"
+        setattr(made, attribute, value)
+    return made
 
 
 class Writer:
-    """A file that grows tensor by tensor and operator by operator; tables and vectors are known by their offsets."""
+    """A file that grows tensor by tensor and operator by operator."""
 
     def __init__(self) -> None:
-        self.builder = flatbuffers.Builder(1 << 14)
-        self.buffers = [self.table("Buffer")]
-        self.codes: list[int] = []
-        self.tensors: list[int] = []
-        self.operators: list[int] = []
-
-    def table(self, kind: str, **fields: Any) -> int:
-        """A table of the schema. Lists become vectors of integers or floats, texts strings; None is left out."""
-        stated = {name: self._stored(value) for name, value in fields.items() if value is not None}
-        getattr(tflite, f"{kind}Start")(self.builder)
-        for name, value in stated.items():
-            getattr(tflite, f"{kind}Add{name}")(self.builder, value)
-        return int(getattr(tflite, f"{kind}End")(self.builder))
-
-    def tables(self, offsets: list[int]) -> int:
-        self.builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            self.builder.PrependUOffsetTRelative(offset)
-        return int(self.builder.EndVector())
+        self.buffers, self.codes = [table("Buffer")], []
+        self.tensors, self.operators = [], []
 
     def tensor(
         self, name: str, shape: Sequence[int], dtype: str = "float32", data: bytes | None = None, **fields: Any
     ) -> int:
         """Add a tensor, whose values the file holds if they are given; its number in the graph."""
         if data is not None:
-            self.buffers.append(self.table("Buffer", Data=data))
+            self.buffers.append(table("Buffer", Data=data))
         fields["Buffer"] = 0 if data is None else len(self.buffers) - 1
         fields["Type"] = getattr(tflite.TensorType, dtype.upper())
-        self.tensors.append(self.table("Tensor", Name=name, Shape=list(shape) or None, **fields))
+        self.tensors.append(table("Tensor", Name=name, Shape=list(shape) or None, **fields))
         return len(self.tensors) - 1
 
     def constant(self, name: str, values: np.ndarray, **fields: Any) -> int:
@@ -64,36 +58,24 @@ class Writer:
         if kind:
             field = "BuiltinOptions2" if kind.startswith("Stablehlo") else "BuiltinOptions"
             fields[field + "Type"] = getattr(getattr(tflite, field), kind)
-            fields[field] = self.table(kind, **(options or {}))
+            fields[field] = table(kind, **(options or {}))
         places = {"Inputs": list(inputs), "Outputs": list(outputs)}
-        self.operators.append(self.table("Operator", OpcodeIndex=len(self.codes), **places, **fields))
+        self.operators.append(table("Operator", OpcodeIndex=len(self.codes), **places, **fields))
         known = getattr(tflite.BuiltinOperator, operator, None)
         number = tflite.BuiltinOperator.CUSTOM if known is None else known
         codes = {"DeprecatedBuiltinCode": min(number, 127), "BuiltinCode": number, "Version": version}
-        self.codes.append(self.table("OperatorCode", CustomCode=operator if known is None else None, **codes))
+        self.codes.append(table("OperatorCode", CustomCode=operator if known is None else None, **codes))
 
-    def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+    def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
         """The graph of what was added since the one before."""
-        parts = {"Tensors": self.tables(self.tensors), "Operators": self.tables(self.operators)}
+        parts = {"Tensors": self.tensors, "Operators": self.operators}
         self.tensors, self.operators = [], []
-        return self.table("SubGraph", Inputs=list(inputs), Outputs=list(outputs), **parts)
+        return table("SubGraph", Inputs=list(inputs), Outputs=list(outputs), **parts)
 
-    def file(self, *graphs: int) -> bytes:
-        lists = {"OperatorCodes": self.codes, "Subgraphs": [*graphs], "Buffers": self.buffers}
-        parts = {name: self.tables(offsets) for name, offsets in lists.items()}
-        self.builder.Finish(self.table("Model", Version=3, **parts), b"TFL3")
-        return bytes(self.builder.Output())
-
-    def _stored(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return self.builder.CreateNumpyVector(value)
-        if isinstance(value, list):
-            return self.builder.CreateNumpyVector(
-                np.array(value, np.int32 if isinstance(value[0], int) else np.float32)
-            )
-        if isinstance(value, bytes):
-            return self.builder.CreateByteVector(value)
-        return self.builder.CreateString(value) if isinstance(value, str) else value
+    def file(self, *graphs: Any) -> bytes:
+        builder, parts = flatbuffers.Builder(1 << 14), {"OperatorCodes": self.codes, "Buffers": self.buffers}
+        builder.Finish(table("Model", Version=3, Subgraphs=[*graphs], **parts).Pack(builder), b"TFL3")
+        return bytes(builder.Output())
 
 
 @dataclass(frozen=True)
@@ -105,10 +87,10 @@ class Steps:
     zero_point: int = 0
     axis: int = 0
 
-    def table(self, write: Writer) -> int:
+    def table(self) -> Any:
         scales = [float(each) for each in np.atleast_1d(self.scale)]
         zeros = np.full(len(scales), self.zero_point, np.int64)
-        return write.table("QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=self.axis)
+        return table("QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=self.axis)
 
 
 def small(*, rows: int = 8) -> bytes:
@@ -151,7 +133,7 @@ def of_one(
     write = Writer()
 
     def tensor(name: str, value: Sequence[int] | np.ndarray) -> int:
-        fields = {"Quantization": steps[name].table(write)} if name in steps else {}
+        fields = {"Quantization": steps[name].table()} if name in steps else {}
         if isinstance(value, np.ndarray):
             return write.constant(name, value, **fields)
         return write.tensor(name, value, steps[name].dtype if name in steps else "float32", **fields)
@@ -189,14 +171,10 @@ def sparse(
             fields = {"Format": tflite.DimensionType.SPARSE_CSR}
             for field, vector in zip(("ArraySegments", "ArrayIndices"), vectors, strict=True):
                 fields[f"{field}Type"] = getattr(tflite.SparseIndexVector, name)
-                fields[field] = write.table(name, Values=np.array(vector, dtype))
-        metadata.append(write.table("DimensionMetadata", **fields))
-    sparsity = write.table(
-        "SparsityParameters",
-        TraversalOrder=list(order),
-        BlockMap=list(blocks) or None,
-        DimMetadata=write.tables(metadata),
-    )
+                fields[field] = table(name, Values=np.array(vector, dtype))
+        metadata.append(table("DimensionMetadata", **fields))
+    orders = {"TraversalOrder": list(order), "BlockMap": list(blocks) or None}
+    sparsity = table("SparsityParameters", DimMetadata=metadata, **orders)
     dtype = str(values.dtype)
     given = write.tensor("given0", shape)
     packed = write.tensor("sparse", shape, dtype, values.tobytes(), Sparsity=sparsity)
