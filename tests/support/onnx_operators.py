@@ -136,17 +136,22 @@ class Case:
 CASES: list[Case] = []
 
 
-def add(since: int = OPSETS[0], until: int = OPSETS[-1], /, **cases: Value | tuple[Value, ...]) -> None:
-    """Cases by name, with what they give: a value, several, or all outputs of a node.
+class Since(NamedTuple):
+    """What only opsets from a first one to a last one have, though others know its operators and keywords."""
 
-    They are of all opsets that know their operators and keywords; the limits are for what else opsets differ in.
-    """
-    for name, given in cases.items():
-        outputs = [*given] if isinstance(given, tuple) else [given]
+    first: int
+    given: Value | tuple[Value, ...]
+    last: int = OPSETS[-1]
+
+
+def add(**cases: Value | tuple[Value, ...] | Since) -> None:
+    """Cases by name, with what they give: a value, several, or all outputs of a node."""
+    for name, case in cases.items():
+        first, given, last = case if isinstance(case, Since) else Since(OPSETS[0], case)
+        outputs = [*given] if isinstance(given, tuple) and not isinstance(given, Output) else [given]
         if isinstance(given, Node):
             outputs += [given[index] for index in range(1, given.outputs)]
-        opsets = [opset for opset in range(since, until + 1) if _knows(opset, outputs)]
-        CASES.append(Case(name, opsets, outputs))
+        CASES.append(Case(name, [opset for opset in range(first, last + 1) if _knows(opset, outputs)], outputs))
 
 
 def image(channels: int = 3, rows: int = 8, columns: int = 10) -> Input:
@@ -171,6 +176,10 @@ def positive(*shape: int) -> Drawn:
 
 def int8(*shape: int) -> Drawn:
     return lambda random: random.integers(-100, 100, shape).astype(np.int8)
+
+
+def uint8(*shape: int) -> Drawn:
+    return lambda random: random.integers(0, 200, shape).astype(np.uint8)
 
 
 def where(transformation: str) -> dict[str, str]:
@@ -210,8 +219,9 @@ add(
     division_of_integers=op.Div(integers(9), np.int32(2)),
     mod_of_floats=op.Mod(IMAGE, 0.7, fmod=1),
     mod_of_integers=op.Mod(integers(9), np.int32(3)),
+    square_by_an_integer=Since(12, op.Pow(IMAGE, [2])),
+    power_of_integers=Since(12, op.Pow(integers(6), np.int32([0, 1, 2, 3, 4, 5]))),
 )
-add(12, square_by_an_integer=op.Pow(IMAGE, [2]), power_of_integers=op.Pow(integers(6), np.int32([0, 1, 2, 3, 4, 5])))
 for _name in ("Add", "Sub", "Mul", "Div", "PRelu"):
     add(**{f"{_name.lower()}_of_channels": getattr(op, _name)(IMAGE, np.float32([[[0.5]], [[2.0]], [[-1.5]]]))})
 
@@ -226,12 +236,9 @@ add(
     min_of_one=op.Min(IMAGE),
     sum_of_three=op.Sum(IMAGE, op.Relu(IMAGE), op.Tanh(IMAGE)),
     mean_of_two=op.Mean(IMAGE, op.Relu(IMAGE)),
-)
-add(8, max_of_three=op.Max(IMAGE, op.Neg(IMAGE), 0.1))
-add(
-    12,
-    clip_of_integers=op.Clip(integers(5), np.int32(0), np.int32(3)),
-    clip_by_integers_of_64_bits=op.Clip(WIDE, -(2**41), 2**41),
+    max_of_three=Since(8, op.Max(IMAGE, op.Neg(IMAGE), 0.1)),
+    clip_of_integers=Since(12, op.Clip(integers(5), np.int32(0), np.int32(3))),
+    clip_by_integers_of_64_bits=Since(12, op.Clip(WIDE, -(2**41), 2**41)),
 )
 
 # Convolutions.
@@ -281,10 +288,9 @@ add(
     maxpool_with_dilations=op.MaxPool(IMAGE, kernel_shape=[2, 2], dilations=[2, 2]),
     averagepool_that_rounds_up=op.AveragePool(IMAGE, **THREE, ceil_mode=1),
     averagepool_with_dilations=op.AveragePool(IMAGE, kernel_shape=[2, 2], dilations=[2, 2]),
-)
-add(
-    19,
-    averagepool_that_rounds_up_and_counts_the_padding=op.AveragePool(IMAGE, **PADDED, ceil_mode=1, count_include_pad=1),
+    averagepool_that_rounds_up_and_counts_the_padding=Since(
+        19, op.AveragePool(IMAGE, **PADDED, ceil_mode=1, count_include_pad=1)
+    ),
 )
 
 # Normalisation, statistics and losses.
@@ -302,12 +308,16 @@ add(
     batch_normalisation_in_training=op.BatchNormalization(IMAGE, *STATISTICS, outputs=3, training_mode=1, momentum=0.7),
     layernormalization=op.LayerNormalization(data(2, 5, 6), normal(6), normal(6), axis=-1),
     layer_normalisation_with_its_statistics=op.LayerNormalization(IMAGE, normal(10), normal(10), outputs=3, axis=-1),
+    batch_normalisation_by_computed_statistics=Since(
+        9, op.BatchNormalization(IMAGE, positive(3), MEAN, MEAN, op.Exp(MEAN))
+    ),
+    dropout_with_a_mask_nobody_reads=Since(10, op.Relu(op.Dropout(IMAGE, outputs=2))),
+    softmax_cross_entropy=Since(13, op.SoftmaxCrossEntropyLoss(data(3, 5), [1, 0, 4], normal(5))),
+    groupnormalization_of_each_group=Since(
+        18, op.GroupNormalization(image(6), normal(3), normal(3), num_groups=3), last=20
+    ),
+    groupnormalization=Since(21, op.GroupNormalization(image(6), normal(6), normal(6), num_groups=3)),
 )
-add(9, batch_normalisation_by_computed_statistics=op.BatchNormalization(IMAGE, positive(3), MEAN, MEAN, op.Exp(MEAN)))
-add(10, dropout_with_a_mask_nobody_reads=op.Relu(op.Dropout(IMAGE, outputs=2)))
-add(13, softmax_cross_entropy=op.SoftmaxCrossEntropyLoss(data(3, 5), [1, 0, 4], normal(5)))
-add(18, 20, groupnormalization_of_each_group=op.GroupNormalization(image(6), normal(3), normal(3), num_groups=3))
-add(21, groupnormalization=op.GroupNormalization(image(6), normal(6), normal(6), num_groups=3))
 
 # Softmax: up to opset 12 over all axes from `axis` on, flattened; the default is 1, from 13 on -1.
 add(
@@ -316,8 +326,8 @@ add(
     softmax_of_the_last_axis=op.Softmax(IMAGE, axis=3),
     logsoftmax=op.LogSoftmax(IMAGE, axis=2),
     hardmax=op.Hardmax(data(2, 5)),
+    softmax_from_the_end=Since(11, op.Softmax(IMAGE, axis=-1)),
 )
-add(11, softmax_from_the_end=op.Softmax(IMAGE, axis=-1))
 
 # Dense layers.
 PAIR = data(2, 6)
@@ -331,26 +341,23 @@ add(
     matmul_of_a_vector=op.MatMul(PAIR, normal(6)),
     product_of_two_vectors=op.MatMul(data(7), normal(7)),
     einsum=op.Einsum(data(2, 3, 4), normal(4, 5), equation="abc,cd->abd"),
-)
-add(
-    11,
-    gemm_without_bias=op.Gemm(PAIR, normal(6, 5)),
-    gemm_with_an_empty_bias=op.Gemm(PAIR, normal(6, 5), "", alpha=3.0),
+    gemm_without_bias=Since(11, op.Gemm(PAIR, normal(6, 5))),
+    gemm_with_an_empty_bias=Since(11, op.Gemm(PAIR, normal(6, 5), "", alpha=3.0)),
 )
 
 # Reductions.
 TRUTH = op.Greater(IMAGE, 1.0)
 LARGEST, SMALLEST = to_float(op.ReduceMax(TRUTH, axes=[3])), to_float(op.ReduceMin(TRUTH, axes=[3]))
-add(11, reducemean_of_negative_axes=op.ReduceMean(IMAGE, axes=[-1, -2], keepdims=0))
 add(
+    reducemean_of_negative_axes=Since(11, op.ReduceMean(IMAGE, axes=[-1, -2], keepdims=0)),
     reducesum_of_no_axes=op.ReduceSum(IMAGE, noop_with_empty_axes=1),
     reducemean_of_no_axes=op.ReduceMean(IMAGE, np.zeros(0, np.int64), noop_with_empty_axes=1),
     argmax=op.ArgMax(IMAGE, axis=1),
     argmin_without_keeping=op.ArgMin(IMAGE, axis=2, keepdims=0),
     topk=op.TopK(data(2, 9), [3], outputs=2),
+    maximum_and_minimum_of_truth_values=Since(20, (LARGEST, SMALLEST)),
+    topk_by_an_attribute=Since(7, op.TopK(data(2, 9), k=3, outputs=2), last=9),
 )
-add(20, maximum_and_minimum_of_truth_values=(LARGEST, SMALLEST))
-add(7, 9, topk_by_an_attribute=op.TopK(data(2, 9), k=3, outputs=2))
 for _name in ("Mean", "Max", "Min", "Sum", "Prod", "SumSquare", "L1", "L2", "LogSumExp", "LogSum"):
     for _title, _keywords in {
         "pixels": {"axes": [2, 3]},
@@ -364,9 +371,10 @@ for _name in ("Mean", "Max", "Min", "Sum", "Prod", "SumSquare", "L1", "L2", "Log
 MINUS_INFINITY = op.Log(op.Relu(op.Sub(IMAGE, 1.5)))
 for _name, _sign in (("Max", 1.0), ("Min", -1.0)):
     _value = getattr(op, f"Reduce{_name}")(MINUS_INFINITY, axes=[3], keepdims=0)
-    add(13, 17, **{f"reduce{_name.lower()}_of_infinities": (op.Exp(_value), to_float(op.IsInf(_value)))})
+    _infinities = (op.Exp(_value), to_float(op.IsInf(_value)))
+    add(**{f"reduce{_name.lower()}_of_infinities": Since(13, _infinities, last=17)})
     _place = getattr(op, f"Arg{_name}")(op.Mul(MINUS_INFINITY, _sign), axis=3)
-    add(13, **{f"arg{_name.lower()}_among_infinities": _place})
+    add(**{f"arg{_name.lower()}_among_infinities": Since(13, _place)})
 
 # Shapes.
 PARTS = op.Split(IMAGE, [1, 0, 2], outputs=3, axis=1)
@@ -406,17 +414,14 @@ add(
     crop_and_pad_around_the_centre=op.CenterCropPad(IMAGE, [5, 13], axes=[2, 3]),
     tile=op.Tile(data(2, 3), [2, 3]),
     expand=op.Expand(data(3, 1), [2, 1, 4]),
+    flatten_from_the_end=Since(11, op.Flatten(IMAGE, axis=-1)),
+    squeeze_from_the_end=Since(11, op.Squeeze(data(1, 3, 2, 1), axes=[-1])),
+    unsqueeze_from_the_end=Since(11, op.Unsqueeze(data(3, 4), axes=[-1])),
+    concat_from_the_end=Since(11, op.Concat(IMAGE, op.Relu(IMAGE), normal(1, 3, 8, 2), axis=-1)),
+    split_evenly=Since(7, op.Split(FOUR, axis=1, outputs=2), last=17),
+    slice_to_the_largest_integer=Since(7, op.Slice(IMAGE, starts=[2], ends=[2**63 - 1], axes=[1]), last=9),
+    pad_wrap=Since(19, op.Pad(IMAGE, WIDTHS, mode="wrap")),
 )
-add(
-    11,
-    flatten_from_the_end=op.Flatten(IMAGE, axis=-1),
-    squeeze_from_the_end=op.Squeeze(data(1, 3, 2, 1), axes=[-1]),
-    unsqueeze_from_the_end=op.Unsqueeze(data(3, 4), axes=[-1]),
-    concat_from_the_end=op.Concat(IMAGE, op.Relu(IMAGE), normal(1, 3, 8, 2), axis=-1),
-)
-add(7, 17, split_evenly=op.Split(FOUR, axis=1, outputs=2))
-add(7, 9, slice_to_the_largest_integer=op.Slice(IMAGE, starts=[2], ends=[2**63 - 1], axes=[1]))
-add(19, pad_wrap=op.Pad(IMAGE, WIDTHS, mode="wrap"))
 
 # Indices.
 CORNERS = np.array([[0, 1], [2, 0]])
@@ -440,13 +445,10 @@ add(
     trilu=op.Trilu(data(4, 4), upper=0),
     triangles=(op.Trilu(TRIANGLE, 1, upper=0), op.Trilu(TRIANGLE)),
     columns_to_image=op.Col2Im(data(1, 18, 15), [8, 9], [3, 3], pads=[0, 1, 0, 1], strides=[2, 2]),
+    gather_from_the_end=Since(11, op.Gather(IMAGE, -1, axis=-2)),
+    onehot=Since(11, op.OneHot(op.ArgMax(data(2, 5), axis=1, keepdims=0), 5, [0.0, 1.0])),
+    gather_nd_from_the_end=Since(13, op.GatherND(IMAGE, np.array([[[0, -1, 3], [-1, 2, -8]]]))),
 )
-add(
-    11,
-    gather_from_the_end=op.Gather(IMAGE, -1, axis=-2),
-    onehot=op.OneHot(op.ArgMax(data(2, 5), axis=1, keepdims=0), 5, [0.0, 1.0]),
-)
-add(13, gather_nd_from_the_end=op.GatherND(IMAGE, np.array([[[0, -1, 3], [-1, 2, -8]]])))
 
 # Kinds and comparisons.
 LARGE, SMALL = op.Greater(IMAGE, 0.3), op.Less(IMAGE, 0.3)
@@ -473,13 +475,9 @@ TWICE, UNEVEN = [1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.3, 1.7]
 POOLED = op.MaxPool(IMAGE, **TWO)
 ITS_SIZE = op.Concat(op.Slice(op.Shape(POOLED), [0], [2], [0]), op.Slice(op.Shape(IMAGE), [2], [4], [0]), axis=0)
 add(
-    7,
-    9,
-    upsample=op.Upsample(IMAGE, scales=TWICE, mode="nearest"),
-    upsample_linear=op.Upsample(IMAGE, scales=TWICE, mode="linear"),
-    upsample_by_a_fraction=op.Upsample(IMAGE, scales=[1.0, 1.0, 1.5, 1.5], mode="nearest"),
-)
-add(
+    upsample=Since(7, op.Upsample(IMAGE, scales=TWICE, mode="nearest"), last=9),
+    upsample_linear=Since(7, op.Upsample(IMAGE, scales=TWICE, mode="linear"), last=9),
+    upsample_by_a_fraction=Since(7, op.Upsample(IMAGE, scales=[1.0, 1.0, 1.5, 1.5], mode="nearest"), last=9),
     resize_nearest=op.Resize(IMAGE, scales=TWICE, mode="nearest"),
     resize_linear=op.Resize(IMAGE, scales=TWICE, mode="linear"),
     resize_nearest_smaller=op.Resize(IMAGE, scales=[1.0, 1.0, 0.5, 0.5], mode="nearest"),
@@ -493,9 +491,11 @@ add(
         IMAGE, sizes=[16, 16], mode="linear", axes=[2, 3], keep_aspect_ratio_policy="not_larger"
     ),
     resize_with_antialias=op.Resize(IMAGE, scales=[1.0, 1.0, 0.5, 0.5], mode="linear", antialias=1),
+    resize_by_a_computed_size=Since(13, op.Resize(POOLED, sizes=ITS_SIZE, mode="linear")),
+    resize_half_pixel_symmetric=Since(
+        19, op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric"))
+    ),
 )
-add(13, resize_by_a_computed_size=op.Resize(POOLED, sizes=ITS_SIZE, mode="linear"))
-add(19, resize_half_pixel_symmetric=op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric")))
 for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
     for _mode in ("nearest", "linear", "cubic"):
         for _title, _sizes in (("sizes", [1, 3, 15, 7]), ("one_row", [1, 3, 1, 7])):
@@ -545,8 +545,8 @@ add(
     size=op.Div(IMAGE, to_float(op.Size(IMAGE))),
     weights_that_are_computed=op.MatMul(PAIR, op.Mul(op.Transpose(normal(5, 6), perm=[1, 0]), 0.5)),
     halves_of_weights=op.Conv(IMAGE, to_float(normal(4, 3, 3, 3, dtype=np.float16))),
+    quantised_weights_that_are_cast=Since(7, op.Conv(IMAGE, op.Mul(to_float(int8(4, 3, 3, 3)), 0.02)), last=9),
 )
-add(7, 9, quantised_weights_that_are_cast=op.Conv(IMAGE, op.Mul(to_float(int8(4, 3, 3, 3)), 0.02)))
 
 # Graphs.
 SIX = data(2, 3)
@@ -582,14 +582,13 @@ add(
     scan_backwards=op.Scan(
         np.zeros(4, np.float32), data(6, 4), outputs=2, body=SCAN, num_scan_inputs=1, scan_input_directions=[1]
     ),
-)
-add(
-    11, if_with_a_constant_condition=op.Add(op.If(np.array(False), then_branch=THEN_RELU, else_branch=ELSE_TANH), IMAGE)
-)
-add(
-    13,
-    if_that_asks_for_a_shape=op.If(op.Equal(EXTENT, [1]), then_branch=THEN_SQUEEZE, else_branch=ELSE_IDENTITY),
-    loop_of_known_length=op.Loop(4, np.array(True), data(5), outputs=2, body=LOOP),
+    if_with_a_constant_condition=Since(
+        11, op.Add(op.If(np.array(False), then_branch=THEN_RELU, else_branch=ELSE_TANH), IMAGE)
+    ),
+    if_that_asks_for_a_shape=Since(
+        13, op.If(op.Equal(EXTENT, [1]), then_branch=THEN_SQUEEZE, else_branch=ELSE_IDENTITY)
+    ),
+    loop_of_known_length=Since(13, op.Loop(4, np.array(True), data(5), outputs=2, body=LOOP)),
 )
 
 # Spectra, and counts.
@@ -612,21 +611,15 @@ add(
 # Integer products.
 LEVELS = (0.02, np.uint8(120))
 RESULT = (np.int8(0), 0.3, np.uint8(7))
-add(quantizelinear_of_a_tiny_scale=op.QuantizeLinear(data(2, 3), np.float32(1e-38), np.uint8(3)))
-add(
-    21,
-    quantizelinear_of_float16=op.QuantizeLinear(
-        op.Cast(data(2, 3), to=TensorProto.FLOAT16), np.float16(0.1), np.uint16(300)
-    ),
-)
+HALVES, BIAS = op.Cast(data(2, 3), to=TensorProto.FLOAT16), np.int32([50, -300, 0, 1000])
 MATRIX, PIXELS = op.QuantizeLinear(data(4, 6), *LEVELS), op.QuantizeLinear(data(1, 3, 8, 8), *LEVELS)
+PRODUCT = op.QLinearMatMul(MATRIX, *LEVELS, int8(6, 5), 0.01, *RESULT)
+CONVOLUTION = op.QLinearConv(PIXELS, *LEVELS, int8(4, 3, 3, 3), 0.01, *RESULT, BIAS, pads=[1, 1, 1, 1])
+SUMS = op.ConvInteger(PIXELS, uint8(4, 3, 3, 3), np.uint8(120), pads=[1, 1, 1, 1])
 add(
-    13,
-    matrix_product_of_integers=op.QLinearMatMul(MATRIX, *LEVELS, int8(6, 5), 0.01, *RESULT),
-    convolution_of_quantised_values=op.QLinearConv(
-        *(PIXELS, *LEVELS, int8(4, 3, 3, 3), 0.01, *RESULT, np.int32([50, -300, 0, 1000])), pads=[1, 1, 1, 1]
-    ),
-    convolution_of_integers=op.ConvInteger(
-        PIXELS, lambda random: random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8), np.uint8(120), pads=[1, 1, 1, 1]
-    ),
+    quantizelinear_of_a_tiny_scale=op.QuantizeLinear(data(2, 3), np.float32(1e-38), np.uint8(3)),
+    quantizelinear_of_float16=Since(21, op.QuantizeLinear(HALVES, np.float16(0.1), np.uint16(300))),
+    matrix_product_of_integers=Since(13, PRODUCT),
+    convolution_of_quantised_values=Since(13, CONVOLUTION),
+    convolution_of_integers=Since(13, SUMS),
 )
