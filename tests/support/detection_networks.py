@@ -15,10 +15,6 @@ CLASSES, SIZE = 3, 16
 PLACES = SIZE * SIZE
 
 
-def _value(name: str, dtype: int, *shape: int | str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, dtype, list(shape))
-
-
 def detections(path: Path) -> Path:
     """Boxes and scores of each pixel, non-maximum suppression, and what exporters write behind it.
 
@@ -43,14 +39,10 @@ def detections(path: Path) -> Path:
     chosen = graph.node("Gather", graph.node("Squeeze", boxes, graph.weight(np.array([0]))), where, axis=0)
     model = graph.model(chosen, found, labels, features)
     del model.graph.output[:]
-    model.graph.output.extend(
-        [
-            _value(chosen, TensorProto.FLOAT, "count", 4),
-            _value(found, TensorProto.FLOAT, "count"),
-            _value(labels, TensorProto.INT64, "count"),
-            _value(features, TensorProto.FLOAT, 1, 8, SIZE, SIZE),
-        ]
-    )
+    shapes = {chosen: ("count", 4), found: ("count",), labels: ("count",), features: (1, 8, SIZE, SIZE)}
+    for name, shape in shapes.items():
+        dtype = TensorProto.INT64 if name == labels else TensorProto.FLOAT
+        model.graph.output.append(helper.make_tensor_value_info(name, dtype, shape))
     onnx.save(model, path)
     return path
 

@@ -6,6 +6,7 @@ No agent is needed, which takes long to build for another architecture.
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,14 @@ def emulated_outputs(
 def _registered(names: Sequence[str], program: Program) -> Iterator[None]:
     """Functions that TVM's virtual machine finds by their names, as its library has none of them."""
 
-    def register(name: str) -> None:
-        def call(*tensors: Any) -> None:
-            before = [tensor.numpy() for tensor in tensors]
-            for tensor, old, new in zip(tensors, before, program(name, before), strict=True):
-                if not np.array_equal(old, new):
-                    tensor.copyfrom(new)
-
-        tvm_ffi.register_global_func(name, call, override=True)
+    def call(name: str, *tensors: Any) -> None:
+        before = [tensor.numpy() for tensor in tensors]
+        for tensor, old, new in zip(tensors, before, program(name, before), strict=True):
+            if not np.array_equal(old, new):
+                tensor.copyfrom(new)
 
     for name in names:
-        register(name)
+        tvm_ffi.register_global_func(name, partial(call, name), override=True)
     try:
         yield
     finally:

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 from support.networks import Graph
 
@@ -40,13 +38,9 @@ def check_networks() -> None:
     call = relax.BlockBuilder().normalize(relax.op.ewise_fma(*[relax.const(two)] * 3))
     np.testing.assert_array_equal(optraits.evaluate(call, [two] * 3), two * 3)
 
-    shapes = ("x", TensorProto.FLOAT, [1, 40]), ("y", TensorProto.FLOAT, [1, 40])
-    data, result = (helper.make_tensor_value_info(*each) for each in shapes)
-    node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft", alpha=1.5)
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph([node], "gelu", [data], [result])
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), "gelu.onnx")
-    assert templates(Path("gelu.onnx")) == {"general"}
+    gelu = Graph()
+    result = gelu.node("QuickGelu", gelu.input("x", [1, 40]), domain="com.microsoft", alpha=1.5)
+    assert templates(gelu.save(Path("gelu.onnx"), result)) == {"general"}
 
     for rows, columns in ((64, 32), (37, 5), (300, 1001)):
         network = Graph()

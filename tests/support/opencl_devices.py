@@ -159,6 +159,9 @@ def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
     return faulty, real
 
 
+_count = struct.Struct("<Q").pack
+
+
 def load_kernels(source: str, **arguments: Sequence[str]) -> Any:
     """A module of kernels in OpenCL C, in the form in which TVM's compiler stores it.
 
@@ -183,10 +186,6 @@ def buffer(tensor: Any) -> Any:
     import ctypes
 
     return ctypes.c_void_p(tensor.data_ptr())
-
-
-def _count(value: int) -> bytes:
-    return struct.pack("<Q", value)
 
 
 def _type(name: str) -> bytes:

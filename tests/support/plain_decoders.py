@@ -5,7 +5,7 @@ what is common to all afterwards.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,11 +47,10 @@ def yolo(
     region: bool = False,
     tengine: bool = False,
     scale_x_y: float = 1.0,
-) -> list[Place]:
+) -> Iterator[Place]:
     """Darknet's layers [yolo] and [region]; anchors in pixels."""
     _, channels, rows, columns = output.shape
     values = channels // len(anchors)
-    places = []
     for number, row, column in np.ndindex(len(anchors), rows, columns):
         width, height = anchors[number]
         x, y, w, h, objectness, *classes = output[0, number * values :, row, column][:values].tolist()
@@ -67,13 +66,11 @@ def yolo(
         across = column + scale_x_y * sigmoid(x) - (scale_x_y - 1) / 2
         down = row + scale_x_y * sigmoid(y) - (scale_x_y - 1) / 2
         centre = across / columns * network[1], down / rows * network[0]
-        places.append(Place(score, class_id, box_around(*centre, width * math.exp(w), height * math.exp(h))))
-    return places
+        yield Place(score, class_id, box_around(*centre, width * math.exp(w), height * math.exp(h)))
 
 
-def retinaface(outputs: Outputs, threshold: float) -> list[Place]:
+def retinaface(outputs: Outputs, threshold: float) -> Iterator[Place]:
     """InsightFace's mnet.25, with its anchors of one ratio and two scales at each stride."""
-    places = []
     for stride, sides in ((32, (512, 256)), (16, (128, 64)), (8, (32, 16))):
         parts = ("cls_prob_reshape", "bbox_pred", "landmark_pred")
         scores, boxes, landmarks = (outputs[f"face_rpn_{part}_stride{stride}"][0] for part in parts)
@@ -90,8 +87,7 @@ def retinaface(outputs: Outputs, threshold: float) -> list[Place]:
             box = box_around(x + dx * width, y + dy * height, math.exp(dw) * width, math.exp(dh) * height)
             points = landmarks[10 * number : 10 * number + 10, row, column].reshape(5, 2).tolist()
             spots = [(x + px * (side + 1), y + py * (side + 1)) for px, py in points]
-            places.append(Place(score, 0, [box[0], box[1], box[2] + 1, box[3] + 1], spots))
-    return places
+            yield Place(score, 0, [box[0], box[1], box[2] + 1, box[3] + 1], spots)
 
 
 def priors(
@@ -112,9 +108,8 @@ def ssd(
     boxes_of_priors: Iterator[tuple[float, float, float, float]],
     threshold: float,
     variances: tuple[float, float] = (0.1, 0.2),
-) -> list[Place]:
+) -> Iterator[Place]:
     """SSD's boxes, and the landmarks of RetinaFace's PyTorch version."""
-    places = []
     for index, (x, y, width, height) in enumerate(boxes_of_priors):
         class_id, score = best_of(scores[0, index, 1:].tolist())
         if score < threshold:
@@ -124,14 +119,12 @@ def ssd(
         box = box_around(*centre, width * math.exp(dw * variances[1]), height * math.exp(dh * variances[1]))
         spots = [] if points is None else points[0, index].reshape(-1, 2).tolist()
         spots = [(x + px * variances[0] * width, y + py * variances[0] * height) for px, py in spots]
-        places.append(Place(score, class_id, box, spots))
+        yield Place(score, class_id, box, spots)
     assert index + 1 == boxes.shape[1]
-    return places
 
 
-def yunet(outputs: Outputs, network: tuple[int, int], threshold: float) -> list[Place]:
+def yunet(outputs: Outputs, network: tuple[int, int], threshold: float) -> Iterator[Place]:
     """OpenCV's FaceDetectorYN."""
-    places = []
     for stride in (8, 16, 32):
         cells = np.ndindex(network[0] // stride, network[1] // stride)
         for index, (row, column) in enumerate(cells):
@@ -142,13 +135,12 @@ def yunet(outputs: Outputs, network: tuple[int, int], threshold: float) -> list[
             x, y, w, h = outputs[f"bbox_{stride}"][0, index].tolist()
             box = box_around((column + x) * stride, (row + y) * stride, math.exp(w) * stride, math.exp(h) * stride)
             points = outputs[f"kps_{stride}"][0, index].reshape(5, 2).tolist()
-            places.append(Place(score, 0, box, [((column + px) * stride, (row + py) * stride) for px, py in points]))
-    return places
+            yield Place(score, 0, box, [((column + px) * stride, (row + py) * stride) for px, py in points])
 
 
-def yolox(output: np.ndarray, network: tuple[int, int], threshold: float) -> list[Place]:
+def yolox(output: np.ndarray, network: tuple[int, int], threshold: float) -> Iterator[Place]:
     """YOLOX's demo for onnxruntime."""
-    places, index = [], 0
+    index = 0
     for stride in (8, 16, 32):
         for row, column in np.ndindex(network[0] // stride, network[1] // stride):
             x, y, w, h, objectness, *classes = output[0, index].tolist()
@@ -157,18 +149,15 @@ def yolox(output: np.ndarray, network: tuple[int, int], threshold: float) -> lis
             if objectness * best < threshold:
                 continue
             size = math.exp(w) * stride, math.exp(h) * stride
-            places.append(
-                Place(objectness * best, class_id, box_around((x + column) * stride, (y + row) * stride, *size))
-            )
+            yield Place(objectness * best, class_id, box_around((x + column) * stride, (y + row) * stride, *size))
     assert index == output.shape[1]
-    return places
 
 
 def nanodet(
     scores: np.ndarray, distances: np.ndarray, grids: Sequence[tuple[int, int, int]], threshold: float, offset: float
-) -> list[Place]:
+) -> Iterator[Place]:
     """ncnn's example for NanoDet; `grids` has stride, rows and columns of each level."""
-    places, index = [], 0
+    index = 0
     bins = distances.shape[2] // 4
     for stride, rows, columns in grids:
         for row, column in np.ndindex(rows, columns):
@@ -181,14 +170,13 @@ def nanodet(
             if score < threshold:
                 continue
             x, y = (column + offset) * stride, (row + offset) * stride
-            places.append(Place(score, class_id, [x - sides[0], y - sides[1], x + sides[2], y + sides[3]]))
+            yield Place(score, class_id, [x - sides[0], y - sides[1], x + sides[2], y + sides[3]])
     assert index == scores.shape[1]
-    return places
 
 
-def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int], threshold: float) -> list[Place]:
+def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int], threshold: float) -> Iterator[Place]:
     """google/automl's anchors and box coder; `scores` are logits."""
-    places, index = [], 0
+    index = 0
     for level in (3, 4, 5, 6, 7):
         stride = 2**level
         cells = math.ceil(network[0] / stride), math.ceil(network[1] / stride)
@@ -201,11 +189,8 @@ def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int]
             if sigmoid(logit) < threshold:
                 continue
             x, y = (column + 0.5) * stride + tx * width, (row + 0.5) * stride + ty * height
-            places.append(
-                Place(sigmoid(logit), class_id, box_around(x, y, width * math.exp(tw), height * math.exp(th)))
-            )
+            yield Place(sigmoid(logit), class_id, box_around(x, y, width * math.exp(tw), height * math.exp(th)))
     assert index == scores.shape[1]
-    return places
 
 
 def overlap_of(one: Sequence[float], other: Sequence[float]) -> float:
@@ -217,7 +202,7 @@ def overlap_of(one: Sequence[float], other: Sequence[float]) -> float:
     return width * height / (areas[0] + areas[1] - width * height)
 
 
-def kept(places: Sequence[Place], overlap: float, class_aware: bool = False) -> list[Place]:
+def kept(places: Iterable[Place], overlap: float, class_aware: bool = False) -> list[Place]:
     """Those that no better one suppresses."""
     found: list[Place] = []
     for place in sorted(places, key=lambda each: -each.score):

@@ -1,6 +1,6 @@
 """Outputs as networks of Ultralytics have them, made by hand: things with several boxes each, and noise."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -12,17 +12,11 @@ from edgedeploy.vision.decoders.ultralytics import Ultralytics
 CELLS = 21  # for each 32 x 32 pixels of the input, at strides 8, 16 and 32
 
 
-@dataclass(frozen=True)
-class Said:
-    metadata: dict[str, str]
-    results: list[TensorSpec]
-    heads: tuple[()] = ()
-
-
 def fitted(decoder: Ultralytics, outputs: dict[str, np.ndarray], **metadata: object) -> Fitted:
     """The decoder of a network with these outputs, whose metadata has these values as Python writes them."""
     specs = [TensorSpec(name=name, shape=list(each.shape), dtype=str(each.dtype)) for name, each in outputs.items()]
-    return decoder.fitted(Said(kept((key, str(value)) for key, value in metadata.items()), specs))
+    said = kept((key, str(value)) for key, value in metadata.items())
+    return decoder.fitted(SimpleNamespace(metadata=said, results=specs, heads=()))
 
 
 def places(

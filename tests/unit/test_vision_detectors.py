@@ -1,5 +1,6 @@
 """Detectors on seeded random heads, against the same formulas written as plain loops (tests/plain_decoders.py)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ SUPPRESSION = pytest.mark.parametrize("suppression", ["agnostic", "class_aware"]
 
 
 def assert_agrees(
-    decoder: Detector, outputs: dict[str, np.ndarray], places: list[plain.Place], overlap: float, *, clip: bool = True
+    decoder: Detector, outputs: plain.Outputs, found: Iterable[plain.Place], overlap: float, *, clip: bool = True
 ) -> None:
     """Of the places, of which some suppress others, the decoder reports those that plain loops keep."""
+    places = list(found)
     expected = plain.kept(places, overlap, getattr(decoder, "suppression", "agnostic") == "class_aware")
     assert len(places) > len(expected) > 5
     plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME, clip=clip)
