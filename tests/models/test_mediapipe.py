@@ -7,18 +7,17 @@ the variable MEDIAPIPE_PYTHON names.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from support import mediapipe_points
+from support import originals
+from support.commands import python_with
 from support.films import moving
 
 from edgedeploy.demo.program import DemoSession, Program
@@ -51,12 +50,10 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def points() -> Points:
-    python = os.environ.get("MEDIAPIPE_PYTHON") or (find_spec("mediapipe") and sys.executable)
-    if not python:
-        pytest.skip("there is no MediaPipe: name a Python that has mediapipe==0.10.14 in MEDIAPIPE_PYTHON")
+    python = python_with("MEDIAPIPE_PYTHON", "mediapipe")
 
     def run(demo: str, files: Sequence[Path], film: bool) -> list[list[dict[str, Any]]]:
-        command = [python, mediapipe_points.__file__, demo, str(int(film)), *map(str, files)]
+        command = [python, originals.__file__, "mediapipe", demo, str(int(film)), *map(str, files)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,16 +5,14 @@ EDGEDEPLOY_ORIGINALS names a Python that has them, in an environment of its own.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support import originals
+from support.commands import output_of, printed, python_with
 from support.sounds import write_wav
 
 from edgedeploy.audio.sources import read_wav
@@ -24,16 +22,9 @@ from edgedeploy.zoo.store import fetch
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 
-LISTENERS = Path(__file__).parents[1] / "support" / "original_listeners.py"
-PYTHON = os.environ.get("EDGEDEPLOY_ORIGINALS", sys.executable)
-
 
 def original(package: str, *arguments: str) -> dict[str, Any]:
-    if subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{package} is not installed for {PYTHON}; EDGEDEPLOY_ORIGINALS names a Python that has it")
-    done = subprocess.run([PYTHON, str(LISTENERS), *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed(python_with("EDGEDEPLOY_ORIGINALS", package), originals.__file__, *arguments))
 
 
 def speech() -> Path:

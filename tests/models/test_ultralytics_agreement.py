@@ -5,14 +5,14 @@ EDGEDEPLOY_ULTRALYTICS names a Python that has the package `ultralytics`, with t
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support import ultralytics_reference
+from support import originals
+from support.commands import python_with
 from support.ultralytics_heads import channels, chosen, fitted, places
 
 from edgedeploy.vision.decoders.ultralytics import Ultralytics
@@ -36,16 +36,11 @@ Ask = Callable[[Path, Path], None]
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Has Ultralytics write the results of a case, in one process for all cases."""
-    named = os.environ.get("EDGEDEPLOY_ULTRALYTICS", sys.executable)
-    asked = subprocess.run([named, "-c", "import ultralytics, torchvision"], capture_output=True, check=False)
-    if asked.returncode:
-        pytest.skip("no Python with ultralytics and torchvision: EDGEDEPLOY_ULTRALYTICS names none")
+    python = python_with("EDGEDEPLOY_ULTRALYTICS", "ultralytics, torchvision")
     folder = tmp_path_factory.mktemp("ultralytics")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(folder), "YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"}
-    program = [named, ultralytics_reference.__file__]
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    program, pipe = [python, originals.__file__, "ultralytics"], subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
 
         def write(case: Path, result: Path) -> None:
             print(case, result, sep="\t", file=process.stdin, flush=True)

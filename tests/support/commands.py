@@ -1,8 +1,10 @@
 """The command line in tests, and other programs that they run or need."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +65,14 @@ def executable(path: Path, script: str, shell: str = "/bin/sh") -> Path:
     path.write_text(f"#!{shell}\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def python_with(variable: str, modules: str) -> str:
+    """The Python that a variable names, or this one; skips the test where it lacks one of the modules."""
+    python = os.environ.get(variable) or sys.executable
+    if subprocess.run([python, "-c", f"import {modules}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} does not have {modules}; {variable} names a Python that has")
+    return python
 
 
 def need(program: str, package: str) -> None:

@@ -134,14 +134,8 @@ def _convolutional(layer: _Layer) -> np.ndarray:
     reach = (size - 1) * dilation + 1
     windows = sliding_window_view(image, (reach, reach), axis=(1, 2))
     windows = windows[:, :: layer.steps[0], :: layer.steps[1], ::dilation, ::dilation]
-    inputs, rows, columns = windows.shape[:3]
-    sums = []
-    for group in range(groups):
-        part = windows[group * inputs // groups : (group + 1) * inputs // groups]
-        matrix = part.transpose(0, 3, 4, 1, 2).reshape(-1, rows * columns)
-        own = kernel[group * filters // groups : (group + 1) * filters // groups]
-        sums.append(own.reshape(len(own), -1) @ matrix)
-    values = np.concatenate(sums).reshape(filters, rows, columns)
+    pairs = zip(np.split(kernel, groups), np.split(windows, groups), strict=True)
+    values = np.concatenate([np.tensordot(own, read, ([1, 2, 3], [0, 3, 4])) for own, read in pairs])
     return layer.activated(layer.normalised(values, bias, parts), "logistic")
 
 
@@ -174,17 +168,13 @@ def _reorg_cpu(values: np.ndarray, shape: tuple[int, int, int], stride: int, for
     channels, height, width = shape
     result, given = np.zeros(values.size, np.float32), values.ravel()
     inner = channels // (stride * stride)
-    for k in range(channels):
-        for j in range(height):
-            for i in range(width):
-                near = i + width * (j + height * k)
-                offset = k // inner
-                column, row = i * stride + offset % stride, j * stride + offset // stride
-                far = column + width * stride * (row + height * stride * (k % inner))
-                if forward:
-                    result[far] = given[near]
-                else:
-                    result[near] = given[far]
+    for k, j, i in np.ndindex(channels, height, width):
+        near = i + width * (j + height * k)
+        offset = k // inner
+        column, row = i * stride + offset % stride, j * stride + offset // stride
+        far = column + width * stride * (row + height * stride * (k % inner))
+        target, source = (far, near) if forward else (near, far)
+        result[target] = given[source]
     return result
 
 
@@ -213,11 +203,8 @@ def _shortcut(layer: _Layer) -> np.ndarray:
     for values in layer.named("from"):
         stride = max(1, values.shape[2] // total.shape[2])
         sample = max(1, total.shape[2] // values.shape[2])
-        channels, rows, columns = np.minimum(values.shape, total.shape)
-        for k in range(channels):
-            for j in range(rows):
-                for i in range(columns):
-                    total[k, j * sample, i * sample] += values[k, j * stride, i * stride]
+        for k, j, i in np.ndindex(*np.minimum(values.shape, total.shape).tolist()):
+            total[k, j * sample, i * sample] += values[k, j * stride, i * stride]
     return layer.activated(total, "linear")
 
 
