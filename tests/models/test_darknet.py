@@ -7,7 +7,7 @@ import pytest
 from conftest import Command
 from support.agreement import assert_near
 from support.commands import output_of, refused
-from support.darknet_interpreter import Stream, interpret
+from support.darknet_interpreter import interpret
 from support.onnxruntime_runner import run_onnx
 from support.running import computed
 
@@ -79,12 +79,12 @@ def test_architectures_with_seeded_weights_equal_a_second_implementation(name: s
     cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
     model = FORMAT.convert([cfg], {}, RANDOM).model
     weights = RandomWeights()
-    stream = Stream(weights.take(parameter) for parameter in translated(cfg, read_sections(cfg), {}).parameters)
+    drawn = (weights.take(parameter) for parameter in translated(cfg, read_sections(cfg), {}).parameters)
     shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
     image = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
-    every = interpret(cfg.read_text(), image[0], stream.take)
+    every = interpret(cfg.read_text(), image[0], lambda _, shape: next(drawn).reshape(shape))
     found = run_onnx(model, image)
-    assert stream.left == 0
+    assert next(drawn, None) is None
     assert found
     wanted = {output: every[int(output.rpartition("_")[2])][None] for output in found}
     assert_near(found, wanted, 1e-4)

@@ -69,10 +69,10 @@ def said(probe: Path, part: str, stdin: bytes) -> bytes:
     return done.stdout
 
 
-def described(image: np.ndarray, kind: str, stride: int = 0) -> bytes:
+def described(image: np.ndarray, kind: str) -> bytes:
     """A frame as the probe reads it; of formats with planes `image` has all of them, one below the other."""
     height = image.shape[0] * 2 // 3 if kind in ("I420", "NV12") else image.shape[0]
-    said_of = {"height": height, "width": image.shape[1], "stride": stride, "format": FORMATS.index(kind)}
+    said_of = {"height": height, "width": image.shape[1], "stride": 0, "format": FORMATS.index(kind)}
     return line(said_of) + image.tobytes()
 
 
@@ -108,10 +108,8 @@ def results_in_python(manifest: Manifest, outputs: Sequence[np.ndarray], image: 
     return look.stage.decoder.decode(dict(zip(names, real, strict=True)), frame, look.labels)
 
 
-def assert_same(
-    found: Sequence[dict[str, Any]], wanted: Sequence[Detection], pixels: float = 1e-4, *, masks: bool = True
-) -> None:
-    """As many results in the same order, with the same labels, and places that differ by less than `pixels` of those
+def assert_same(found: Sequence[dict[str, Any]], wanted: Sequence[Detection], *, masks: bool = True) -> None:
+    """As many results in the same order, with the same labels, and places that differ by less than 1e-4 pixels of those
     that are no farther away than a large image is wide. JSON has no infinite numbers; null stands for them."""
     expected = [each.as_dict() for each in wanted]
     assert [each["class_id"] for each in found] == [each["class_id"] for each in expected]
@@ -122,7 +120,7 @@ def assert_same(
         for name in ("score", "box", "corners", "points", "point_scores", "depths"):
             values = [np.array(each.get(name), np.float64) for each in (one, other)]
             values = [np.where(np.isfinite(each), each, np.nan) for each in values]
-            tolerance = 1e-6 if "score" in name else pixels
+            tolerance = 1e-6 if "score" in name else 1e-4
             np.testing.assert_allclose(*values, rtol=2e-6, atol=tolerance, err_msg=name)
         for name, value in (other.get("surface") or {}).items():
             np.testing.assert_allclose(one["surface"][name], value, rtol=1e-5, atol=1e-5, err_msg=name)

@@ -6,7 +6,7 @@ hold, and refuses nothing.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,22 +53,6 @@ class Recorder:
         header = struct.pack("<3i", *version, 0) + struct.pack(seen, 32013312)
         path.write_bytes(header + b"".join(array.tobytes() for array in self.stream))
         return path
-
-
-class Stream:
-    """Weights that are there already, in the order of the file."""
-
-    def __init__(self, values: Iterator[np.ndarray]) -> None:
-        self._values = np.concatenate([array.ravel() for array in values])
-        self._position = 0
-
-    def take(self, role: str, shape: tuple[int, ...]) -> np.ndarray:
-        begin, self._position = self._position, self._position + int(np.prod(shape))
-        return self._values[begin : self._position].reshape(shape)
-
-    @property
-    def left(self) -> int:
-        return len(self._values) - self._position
 
 
 def interpret(text: str, image: np.ndarray, take: Take, epsilon: float = 1e-5) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """OpenCL for tests: PoCL's devices, which are this machine's CPU, and modules of kernels written by hand."""
 
+import ctypes
 import os
 import re
 import shutil
@@ -11,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tvm
+import tvm_ffi
 
 from edgedeploy.base.programs import capture
+from edgedeploy.errors import NoOpenCLError, ToolchainError
+from edgedeploy.runtime.opencl import device_named, load
 from support.patience import generous
 
 # TVM's names of what a launch states, in the order in which it states it.
@@ -103,12 +108,6 @@ def _two_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def opencl() -> Any:
     """TVM's first OpenCL device, which kernels run on that no code of TVM's calls."""
-    import tvm
-    import tvm_ffi
-
-    from edgedeploy.errors import NoOpenCLError, ToolchainError
-    from edgedeploy.runtime.opencl import device_named, load
-
     try:
         load()
         device_named(ALL_THREADS)
@@ -168,7 +167,6 @@ def load_kernels(source: str, **arguments: Sequence[str]) -> Any:
     `arguments` are the types of each kernel's arguments, `handle` or `int32`; a call also states the number of
     work-groups, and of work-items in each.
     """
-    import tvm_ffi
 
     def text(value: str) -> bytes:
         return _count(len(value)) + value.encode()
@@ -183,8 +181,6 @@ def load_kernels(source: str, **arguments: Sequence[str]) -> Any:
 
 def buffer(tensor: Any) -> Any:
     """A tensor's buffer, as generated code gives it to a kernel."""
-    import ctypes
-
     return ctypes.c_void_p(tensor.data_ptr())
 
 
