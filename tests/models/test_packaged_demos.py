@@ -103,10 +103,8 @@ def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection
         seen = network.detect(image)
     assert [(each.label, each.class_id) for each in seen] == [(each.label, each.class_id) for each in wanted]
     for one, other in zip(seen, wanted, strict=True):
-        assert (one.score is None) == (other.score is None)
-        assert one.score is None or one.score == pytest.approx(other.score, abs=1e-6)
-        assert (one.box is None) == (other.box is None)
-        assert one.box is None or one.box == pytest.approx(other.box, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-6)
+        assert one.box == pytest.approx(other.box, abs=1e-4)
         np.testing.assert_allclose(np.array(one.corners or ()), np.array(other.corners or ()), atol=1e-4)
         np.testing.assert_allclose(one.points, np.reshape(other.points, np.shape(one.points)), atol=1e-4)
         np.testing.assert_allclose(one.depths, other.depths, atol=1e-4)

@@ -11,9 +11,8 @@ FOURCC = {".avi": "MJPG", ".mp4": "mp4v", ".mkv": "mp4v"}
 
 def write_film(path: Path, images: Sequence[np.ndarray], rate: float = 25) -> Path:
     height, width = images[0].shape[:2]
-    writer = cv2.VideoWriter(
-        str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*FOURCC[path.suffix]), rate, (width, height)
-    )
+    kind = cv2.VideoWriter.fourcc(*FOURCC[path.suffix])
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, kind, rate, (width, height))
     assert writer.isOpened()
     for image in images:
         writer.write(image)
@@ -25,11 +24,9 @@ def read_film(path: Path) -> list[np.ndarray]:
     capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
     assert capture.isOpened()
     images = []
-    while True:
-        done, image = capture.read()
-        if not done:
-            return images
-        images.append(image)
+    while (read := capture.read())[0]:
+        images.append(read[1])
+    return images
 
 
 def moving(image: np.ndarray, count: int, size: tuple[int, int], step: int = 1) -> list[np.ndarray]:

@@ -17,9 +17,8 @@ def check_records() -> None:
     from edgedeploy.vision.geometry import Frame
 
     assert "cm4" in BOARDS.names()
-    assert load_board("cm4").model_dump(exclude={"description", "core_model"}) == load_board("rpi4").model_dump(
-        exclude={"description", "core_model"}
-    )
+    one, other = (load_board(name).model_dump(exclude={"description", "core_model"}) for name in ("cm4", "rpi4"))
+    assert one == other
     assert kind("toy").__name__ == "Toy"
 
     decoder = TypeAdapter(AnyDecoder).validate_python({"kind": "one-box", "threshold": 0.25})

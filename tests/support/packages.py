@@ -16,6 +16,8 @@ CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "sel
 
 
 def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
+    tolerances = {"usual": 1e-4, "relative": [1e-4], "absolute": 1e-6, "spread": [None]}
+    case = Case(name="random", inputs=["selftest/input-0.bin"], outputs=["selftest/output-0.bin"], **tolerances)
     return Manifest(
         model="net",
         model_sha256="0" * 64,
@@ -29,20 +31,7 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
         outputs=[TensorSpec(name="x", shape=[2], dtype="float32")],
         abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
         memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
-        selftest=SelfTest(
-            cases=[
-                Case(
-                    name="random",
-                    inputs=["selftest/input-0.bin"],
-                    outputs=["selftest/output-0.bin"],
-                    usual=1e-4,
-                    relative=[1e-4],
-                    absolute=1e-6,
-                    spread=[None],
-                )
-            ],
-            reference="nobody",
-        ),
+        selftest=SelfTest(cases=[case], reference="nobody"),
         checked=Check(how="no"),
         files=describe(contents),
     )

@@ -114,7 +114,6 @@ class Simulation:
     trials: int = 16
     done: int = 0
     seed: int = 1
-    minutes: int = 0
 
     def summaries(self) -> list[TaskSummary]:
         return [
@@ -167,7 +166,7 @@ class Simulation:
         failed = number % 7 == 3
         seconds = [1e-3 * (1.5 if number == 0 else chance.uniform(0.8, 3)) * chance.uniform(0.99, 1.01) for _ in "123"]
         return Trial(
-            time=BEGIN + timedelta(minutes=self.minutes + 10 * summary.number, seconds=number * 5),
+            time=BEGIN + timedelta(minutes=10 * summary.number, seconds=number * 5),
             run=self.run,
             task=summary.name,
             workload=summary.workload,
