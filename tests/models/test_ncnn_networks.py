@@ -12,6 +12,7 @@ from conftest import Command
 from onnx import numpy_helper
 from support.agreement import assert_near
 from support.commands import output_of
+from support.demo_runs import pixels_for
 from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
 from support.quantised_files import constants
@@ -33,17 +34,6 @@ def _from_the_shared_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
 
 
-def image(name: str) -> dict[str, np.ndarray]:
-    """Seeded pixels as the network's entry prepares them, smooth as images are."""
-    entry = MODELS.load(name).input
-    random = np.random.default_rng(5)
-    height, width = entry.size
-    coarse = random.uniform(0, 255, (3, height // 16 + 1, width // 16 + 1))
-    pixels = coarse.repeat(16, 1).repeat(16, 2)[:, :height, :width] + random.normal(0, 8, (3, height, width))
-    mean, scale = (np.reshape(values, (3, 1, 1)) for values in (entry.mean, entry.scale))
-    return {entry.name: ((pixels.clip(0, 255) - mean) * scale)[None].astype(np.float32)}
-
-
 def imported(name: str) -> onnx.ModelProto:
     source = find_source(name)
     return source.format.convert(source.files, source.shapes).model
@@ -56,7 +46,7 @@ def test_outputs_have_the_names_that_the_zoo_states(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_those_of_ncnn(name: str) -> None:
-    inputs = image(name)
+    inputs = pixels_for(name)
     found = run_onnx(imported(name), *inputs.values())
     wanted = run_in_ncnn(find_source(name).file, {key: array[0] for key, array in inputs.items()}, list(found))
     assert_near(found, {key: array[None] for key, array in wanted.items()}, 1e-4)
@@ -69,13 +59,13 @@ def test_squeezenet_is_its_onnx_counterpart_with_the_padding_that_ncnns_file_sta
     assert list(pads.ints) == [0, 0, 0, 0]
     assert "conv10_relu_conv10 0=1000 1=1 4=1 " in find_source("squeezenet_v1.1").file.read_text()
     pads.ints[:] = [1, 1, 1, 1]
-    inputs = image("squeezenet_v1.1")
+    inputs = pixels_for("squeezenet_v1.1")
     assert_near(run_onnx(imported("squeezenet_v1.1"), *inputs.values()), run_onnx(model, *inputs.values()), 1e-5)
 
 
 def test_retinaface_is_its_onnx_counterpart_with_weights_cut_to_half_precision(shared: Path) -> None:
     model = onnx.load(shared / "models/retinaface/retinaface_mnet25_316x474.onnx")
-    inputs = image("retinaface-ncnn")
+    inputs = pixels_for("retinaface-ncnn")
     found = run_onnx(imported("retinaface-ncnn"), *inputs.values())
     cut_to_half_precision(model)
     assert_near(found, run_onnx(model, *inputs.values()), 2e-3)
@@ -115,7 +105,7 @@ def cut_to_half_precision(model: onnx.ModelProto) -> None:
 
 
 def test_a_network_of_the_zoo_is_built_and_gives_ncnns_outputs() -> None:
-    inputs = image("squeezenet_v1.1-ncnn")
+    inputs = pixels_for("squeezenet_v1.1-ncnn")
     prepared = prepare("squeezenet_v1.1-ncnn", resolve("local"))
     found = prepared.open(1).run(inputs)
     wanted = run_in_ncnn(prepared.source.file, {"data": inputs["data"][0]}, ["prob"])

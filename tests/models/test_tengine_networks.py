@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.demo_runs import pixels_for
 from support.fuzzing import survive
 from support.onnxruntime_runner import run_onnx
 from support.running import computed, outputs_of
@@ -40,13 +41,6 @@ def converted(name: str, shared: Path) -> onnx.ModelProto:
     return FORMAT.convert([file_of(name, shared)], {given.name: given.shape}).model
 
 
-def image(name: str) -> np.ndarray:
-    given = MODELS.load(name).input
-    pixels = np.random.default_rng(0).uniform(0, 255, given.shape)
-    shape = (1, 3, 1, 1)
-    return ((pixels - np.reshape(given.mean, shape)) * np.reshape(given.scale, shape)).astype(np.float32)
-
-
 def assert_equal(found: Outputs, expected: Outputs) -> None:
     """The same values, by name, or in the same order where the names differ; both may count sizes of 1 or not."""
     if not found.keys() >= expected.keys():
@@ -58,16 +52,16 @@ def assert_equal(found: Outputs, expected: Outputs) -> None:
 
 @pytest.mark.parametrize("name", SAME)
 def test_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
-    data = image(name)
+    [data] = pixels_for(name).values()
     assert_equal(run_onnx(converted(name, shared), data), run_onnx(file_of(SAME[name], shared), data))
 
 
 @pytest.mark.parametrize("name", ["landmark-106-tengine", "resnet18-cifar10-tengine"])
 def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
-    given, data = MODELS.load(name).input, image(name)
-    network = FORMAT.read([file_of(name, shared)], {given.name: given.shape})
-    found = zip((spec.name for spec in network.outputs), computed(network, {given.name: data}), strict=True)
-    assert_equal(dict(found), run_onnx(file_of(SAME[name], shared), data))
+    inputs = pixels_for(name)
+    network = FORMAT.read([file_of(name, shared)], {given: array.shape for given, array in inputs.items()})
+    found = zip((spec.name for spec in network.outputs), computed(network, inputs), strict=True)
+    assert_equal(dict(found), run_onnx(file_of(SAME[name], shared), *inputs.values()))
 
 
 @pytest.mark.slow

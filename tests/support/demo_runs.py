@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgedeploy.base.progress import Progress
@@ -95,3 +96,14 @@ def demo_network(
     [path] = (shared / "models").rglob(entry.files[0].name)
     labels = load_labels(entry.labels) if entry.labels else []
     return Network(demo, model, path, run(entry, path), entry.input, labels, entry.outputs)
+
+
+def pixels_for(model: str) -> dict[str, np.ndarray]:
+    """Seeded pixels as the entry of a network prepares them, smooth as images are; by the input's name."""
+    entry = MODELS.load(model).input
+    random = np.random.default_rng(5)
+    height, width = entry.size
+    coarse = random.uniform(0, 255, (3, height // 16 + 1, width // 16 + 1))
+    pixels = coarse.repeat(16, 1).repeat(16, 2)[:, :height, :width] + random.normal(0, 8, (3, height, width))
+    mean, scale = (np.reshape(values, (3, 1, 1)) for values in (entry.mean, entry.scale))
+    return {entry.name: ((pixels.clip(0, 255) - mean) * scale)[None].astype(np.float32)}

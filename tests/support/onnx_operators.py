@@ -454,6 +454,7 @@ add(
 LARGE, SMALL = op.Greater(IMAGE, 0.3), op.Less(IMAGE, 0.3)
 INFINITE = op.Reciprocal(op.Relu(IMAGE))
 BOTH_INFINITIES = op.Concat(INFINITE, op.Neg(INFINITE), axis=1)
+IS_ABOVE, IS_BELOW = op.IsInf(BOTH_INFINITIES, detect_negative=0), op.IsInf(BOTH_INFINITIES, detect_positive=0)
 add(
     cast=to_float(op.Cast(IMAGE, to=TensorProto.INT32)),
     cast_to_bytes=op.Cast(op.Mul(op.Sigmoid(IMAGE), 200.0), to=TensorProto.UINT8),
@@ -462,10 +463,7 @@ add(
     logic=to_float(op.Xor(op.Or(op.And(LARGE, SMALL), op.Not(SMALL)), SMALL)),
     where=op.Where(op.Greater(IMAGE, 0.0), IMAGE, POSITIVE),
     isnan=to_float(op.IsNaN(op.Log(IMAGE))),
-    isinf_of_one_sign=(
-        to_float(op.IsInf(BOTH_INFINITIES, detect_negative=0)),
-        to_float(op.IsInf(BOTH_INFINITIES, detect_positive=0)),
-    ),
+    isinf_of_one_sign=(to_float(IS_ABOVE), to_float(IS_BELOW)),
     lessorequal=to_float(op.LessOrEqual(IMAGE, 0.2)),
     castlike=op.CastLike(integers(5), 0.0),
 )
@@ -593,19 +591,12 @@ add(
 
 # Spectra, and counts.
 SIGNAL = data(2, 9, 1)
+WORDS = {"pool_int64s": [2, 3, 0, 0, 1, -1], "ngram_counts": [0, 2], "ngram_indexes": [1, 0, 3, 2]}
+PAIRS = {"min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 3}
 add(
     fourier_transforms=(op.DFT(SIGNAL, axis=1, onesided=1), op.DFT(op.DFT(SIGNAL, axis=1), 6, axis=1, inverse=1)),
     short_time_fourier_transform=op.STFT(data(1, 40, 1), 4, np.hanning(8).astype(np.float32), onesided=1),
-    counts_of_word_pairs=op.TfIdfVectorizer(
-        integers(2, 12),
-        mode="TF",
-        pool_int64s=[2, 3, 0, 0, 1, -1],
-        ngram_counts=[0, 2],
-        ngram_indexes=[1, 0, 3, 2],
-        min_gram_length=1,
-        max_gram_length=2,
-        max_skip_count=3,
-    ),
+    counts_of_word_pairs=op.TfIdfVectorizer(integers(2, 12), mode="TF", **WORDS, **PAIRS),
 )
 
 # Integer products.
