@@ -80,7 +80,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a model whose name is a hidden file's": ("model", ".net", "model: must match"),
     "a model whose name is too long": ("model", "x" * 101, "model: must match"),
     "no file": ("files", {}, "files does not list"),
-    "too many files for one command": ("files", many_files(2000), "lists 2,003 files, more than fit into one command"),
+    "more files than a command names": ("files", many_files(2000), "lists 2,003 files, more than fit into one command"),
     "a tensor of no dtype": ("inputs", [spec(dtype="no dtype")], "inputs.0.dtype"),
     "a tensor of Python's objects": ("inputs", [spec(dtype="object")], "'x' is of object"),
     "a tensor of texts": ("inputs", [spec(dtype="S16")], "'x' is of S16"),
