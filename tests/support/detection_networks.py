@@ -66,8 +66,8 @@ def post_processed(
         each = len(weights)
         kernel = write.constant(f"weights of {name}", weights.astype(np.float32))
         maps, flat = write.tensor(f"maps of {name}", [1, SIZE, SIZE, each]), write.tensor(name, [1, PLACES, each])
-        write.operator("CONV_2D", [image, kernel, none], [maps], "Conv2DOptions", convolution)
-        write.operator("RESHAPE", [maps], [flat], "ReshapeOptions", {"NewShape": [1, PLACES, each]})
+        write.operator("CONV_2D", [image, kernel, none], [maps], convolution)
+        write.operator("RESHAPE", [maps], [flat], {"NewShape": [1, PLACES, each]})
         if name == "logits":
             logits, flat = flat, write.tensor("probabilities", [1, PLACES, each])
             write.operator("LOGISTIC", [logits], [flat])

@@ -19,6 +19,10 @@ def table(kind: str, **fields: Any) -> Any:
         setattr(made, attribute, value)
     return made
 
+# Of operators that have no table of their own.
+_SHARED_TABLES = {"MEAN": "ReducerOptions", "MAXIMUM": "MaximumMinimumOptions", "MINIMUM": "MaximumMinimumOptions"}
+_SHARED_TABLES |= {"AVERAGE_POOL_2D": "Pool2DOptions", "MAX_POOL_2D": "Pool2DOptions"}
+
 
 class Writer:
     """A file that grows tensor by tensor and operator by operator."""
@@ -46,17 +50,17 @@ class Writer:
         operator: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        kind: str = "",
         options: Mapping[str, Any] | None = None,
         version: int = 1,
         **fields: Any,
     ) -> None:
-        """Add an operator; `options` are fields of the table `kind`, which StableHLO's have in another field.
+        """Add an operator; `options` are fields of its table in the schema, which StableHLO's have in another field.
 
         One whose name the schema does not know is a custom operator.
         """
-        if kind:
-            field = "BuiltinOptions2" if kind.startswith("Stablehlo") else "BuiltinOptions"
+        field = "BuiltinOptions2" if operator.startswith("STABLEHLO") else "BuiltinOptions"
+        kinds = {name.lower(): name for name in vars(getattr(tflite, field))}
+        if kind := _SHARED_TABLES.get(operator, kinds.get(operator.replace("_", "").lower() + "options")):
             fields[field + "Type"] = getattr(getattr(tflite, field), kind)
             fields[field] = table(kind, **(options or {}))
         places = {"Inputs": list(inputs), "Outputs": list(outputs)}
@@ -104,9 +108,9 @@ def small(*, rows: int = 8) -> bytes:
     relu6, same, valid = tflite.ActivationFunctionType.RELU6, tflite.Padding.SAME, tflite.Padding.VALID
     filters = {"Padding": same, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": relu6}
     windows = {"Padding": valid, "StrideH": 1, "StrideW": 1, "FilterWidth": 8, "FilterHeight": rows}
-    write.operator("CONV_2D", [image, weights, bias], [filtered], "Conv2DOptions", filters)
-    write.operator("AVERAGE_POOL_2D", [filtered], [mean], "Pool2DOptions", windows)
-    write.operator("SOFTMAX", [mean], [scores], "SoftmaxOptions", {"Beta": 1.0})
+    write.operator("CONV_2D", [image, weights, bias], [filtered], filters)
+    write.operator("AVERAGE_POOL_2D", [filtered], [mean], windows)
+    write.operator("SOFTMAX", [mean], [scores], {"Beta": 1.0})
     return write.file(write.graph([image], [scores]))
 
 
@@ -116,7 +120,6 @@ def of_one(
     outputs: Sequence[Sequence[int]],
     options: Mapping[str, Any] | None = None,
     *,
-    kind: str = "",
     custom: bytes | None = None,
     version: int = 1,
     body: str = "",
@@ -125,7 +128,7 @@ def of_one(
     """A file of one operator, whose outputs are `made0`, `made1` and so on, and whose inputs are `given0` and so on.
 
     `inputs` are shapes of what is given to the network and arrays that the file holds, in the operator's order; if all
-    are arrays, the network has an input that nothing reads. `options` are fields of the table `kind`; `custom` are
+    are arrays, the network has an input that nothing reads. `options` are fields of the operator's table; `custom` are
     those of a custom operator. `body` is the operator of two values that a reduction uses, as a graph of its own.
     `steps` are those of quantised tensors, by name.
     """
@@ -143,7 +146,7 @@ def of_one(
     given = [place for place, value in enumerate(inputs) if not isinstance(value, np.ndarray)]
     if not given:
         given.append(write.tensor("unread", [1]))
-    write.operator(operator, read, made, kind, options, version, CustomOptions=custom)
+    write.operator(operator, read, made, options, version, CustomOptions=custom)
     graphs = [write.graph(given, made)]
     if body:
         first, second, result = (write.tensor(name, ()) for name in "abc")
@@ -184,7 +187,7 @@ def sparse(
         narrow, dense = dense, write.tensor("wide", shape)
         write.operator("DEQUANTIZE", [narrow], [dense], version=3)
     made = write.tensor("made0", shape)
-    write.operator("ADD", [given, dense], [made], "AddOptions")
+    write.operator("ADD", [given, dense], [made])
     return write.file(write.graph([given], [made]))
 
 
@@ -231,6 +234,5 @@ def lstm(
     outputs = [write.tensor(f"states{index}", [*shape, size]) for index, size in enumerate(sizes)]
     fields = {"FusedActivationFunction": tflite.ActivationFunctionType.TANH, "CellClip": cell_clip}
     fields |= {"TimeMajor": time_major} | ({"MergeOutputs": merged} if both else {})
-    kind, code = ("Bidirectional", "BIDIRECTIONAL") if both else ("Unidirectional", "UNIDIRECTIONAL")
-    write.operator(f"{code}_SEQUENCE_LSTM", inputs, outputs, f"{kind}SequenceLSTMOptions", fields)
+    write.operator(f"{'BI' if both else 'UNI'}DIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, fields)
     return write.file(write.graph([given], outputs))

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.tflite_networks import of_one
 
 from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, UnsupportedError
@@ -184,8 +185,6 @@ def test_a_length_of_what_is_not_there_names_the_inputs(lengths: dict[str, int],
 
 
 def test_formats_that_fix_their_shapes_take_no_lengths(tmp_path: Path) -> None:
-    from support.tflite_networks import of_one
-
     file = tmp_path / "net.tflite"
     file.write_bytes(of_one("TANH", [(1, 4)], [(1, 4)]))
     with pytest.raises(InputError, match="takes inputs of one length"):

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.ncnn_files import INT8, plain, tagged, write
 from support.networks import Graph
+from support.tflite_networks import Steps, of_one
 from support.tmfiles import TmFile
 
 from edgedeploy.errors import ModelError
@@ -48,8 +49,6 @@ def onnx_of_another_domain(folder: Path) -> Path:
 
 
 def tflite_of(folder: Path, operator: str, way: dict[str, Any], **more: Any) -> Path:
-    from support.tflite_networks import Steps, of_one
-
     shape = (1, 4, 4, 2)
     steps = {"given0": Steps("int8", 0.05)} | ({"made0": Steps(**way)} if way else {})
     path = folder / "net.tflite"
@@ -58,13 +57,10 @@ def tflite_of(folder: Path, operator: str, way: dict[str, Any], **more: Any) -> 
 
 
 def tflite_with_a_bias(folder: Path, value: int) -> Path:
-    from support.tflite_networks import Steps, of_one
-
     steps = {"given0": Steps("int8", 0.05), "given1": Steps("int8", 0.02), "made0": Steps("int8", 0.2)}
     inputs = [(3, 8), np.ones((4, 8), np.int8), np.array([value, 0, 0, 0], np.int64)]
     path = folder / "net.tflite"
-    kind = "FullyConnectedOptions"
-    path.write_bytes(of_one("FULLY_CONNECTED", inputs, [(3, 4)], {}, kind=kind, version=4, steps=steps))
+    path.write_bytes(of_one("FULLY_CONNECTED", inputs, [(3, 4)], version=4, steps=steps))
     return path
 
 
@@ -99,7 +95,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str, str]] = {
         *("TANH", "made0", "its output has integers of four bits"),
     ),
     "tflite: integers as such": (
-        lambda folder: tflite_of(folder, "CAST", {}, options={}, kind="CastOptions"),
+        lambda folder: tflite_of(folder, "CAST", {}),
         *("CAST", "made0", "it reads the integers"),
     ),
     "tflite: a negative scale": (
@@ -146,8 +142,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_refusal_names_the_operator_and_its_node(what: str, tmp_path: Path) -> None:
-    if what.startswith("tflite"):
-        pytest.importorskip("tflite")
     make, operator, node, why = REFUSED[what]
     form, path = describing(make(tmp_path))
     with pytest.raises(ModelError, match=why) as raised:

@@ -1,6 +1,5 @@
 """TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is damaged is refused."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from conftest import ROOT
 from support.agreement import assert_matches_reference, random_inputs
 from support.fuzzing import damaged, peak_of, survive
 from support.running import outputs_of
-from support.tflite_networks import lstm
+from support.tflite_networks import lstm, small
 from tvm import relax
 
 from edgedeploy.compile.output.explain import transposes
@@ -25,11 +24,6 @@ from edgedeploy.frontends.tflite import FORMAT
 from edgedeploy.frontends.tflite.importer import in_nchw
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
-
-needed = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
-)
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -42,8 +36,6 @@ def imported(folder: Path, content: bytes) -> Network:
 
 
 def network_file(folder: Path, **options: object) -> Path:
-    from support.tflite_networks import small
-
     return written(folder / "net.tflite", small(**options))  # type: ignore[arg-type]
 
 
@@ -51,7 +43,6 @@ def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
     assert describing(written(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
 
 
-@needed
 def test_litert_prints_nothing_between_the_lines_of_a_build(tmp_path: Path) -> None:
     """It would tell once in each process that it takes its usual kernels."""
     ask = "import sys; from pathlib import Path; from edgedeploy.frontends.tflite.reference import _interpreter as of\n"
@@ -72,7 +63,6 @@ def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: py
     assert raised.value.hints == ("pip install 'edgedeploy[build]'",)
 
 
-@needed
 @pytest.mark.compiles
 def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose(tmp_path: Path) -> None:
     network = FORMAT.read([network_file(tmp_path)], {})
@@ -128,14 +118,12 @@ def test_what_lies_between_convolutions_of_nhwc_images_needs_no_transpose() -> N
     assert transposes(lower_network(network, load_board("local"))) == {"edges": 0, "inside": 0}
 
 
-@needed
 @pytest.mark.parametrize("rows", [0, -1, 2**31 - 1])
 def test_impossible_shapes_are_refused(tmp_path: Path, rows: int) -> None:
     with pytest.raises(ModelError, match="'image' has an impossible shape"):
         FORMAT.read([network_file(tmp_path, rows=rows)], {})
 
 
-@needed
 def test_shapes_are_those_of_the_file(tmp_path: Path) -> None:
     path = network_file(tmp_path)
     assert FORMAT.read([path], {"image": [1, 8, 8, 3]}).inputs[0].shape == [1, 8, 8, 3]
@@ -145,7 +133,6 @@ def test_shapes_are_those_of_the_file(tmp_path: Path) -> None:
         FORMAT.read([path], {"photo": [1, 8, 8, 3]})
 
 
-@needed
 @pytest.mark.usefixtures("limited_memory")
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, count: int, capfd: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +144,6 @@ def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, count: int, capfd: 
     assert "BlockBuilder" not in capfd.readouterr().err
 
 
-@needed
 def test_damaged_files_take_no_memory(tmp_path: Path) -> None:
     whole = network_file(tmp_path).read_bytes()
     random = np.random.default_rng(5)

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 from support.running import computed
-from unit.test_tflite_frontend import imported, needed
+from support.tflite_networks import of_one, sparse
+from unit.test_tflite_frontend import imported
 
 from edgedeploy.errors import ModelError
-
-pytestmark = needed
-if not needed.args[0]:
-    from support.tflite_networks import of_one, sparse
 
 RANDOM = np.random.default_rng(7)
 SAME, VALID = 0, 1
@@ -46,9 +44,7 @@ def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, .
 @pytest.mark.parametrize("size", [(9, 8), (1, 8), (1, 1)], ids=str)
 @pytest.mark.parametrize("operator", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 def test_images_are_resized(tmp_path: Path, operator: str, size: tuple[int, int], modes: dict[str, bool]) -> None:
-    kind = "ResizeBilinearOptions" if operator == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
-    wanted = np.array(size, np.int32)
-    check(tmp_path, of_one(operator, [(1, 5, 4, 3), wanted], [(1, *size, 3)], modes, kind=kind, version=3))
+    check(tmp_path, of_one(operator, [(1, 5, 4, 3), np.int32(size)], [(1, *size, 3)], modes, version=3))
 
 
 @pytest.mark.compiles
@@ -67,14 +63,12 @@ def test_values_are_gathered_for_each_part_of_a_batch(
     tmp_path: Path, axis: int, batch: int, data: tuple[int, ...], indices: tuple[int, ...], output: tuple[int, ...]
 ) -> None:
     places = np.arange(np.prod(indices), dtype=np.int32).reshape(indices) % data[axis]
-    options = {"Axis": axis, "BatchDims": batch}
-    check(tmp_path, of_one("GATHER", [data, places], [output], options, kind="GatherOptions", version=5))
+    check(tmp_path, of_one("GATHER", [data, places], [output], {"Axis": axis, "BatchDims": batch}, version=5))
 
 
 @pytest.mark.compiles
 def test_depth_becomes_space(tmp_path: Path) -> None:
-    options, kind = {"BlockSize": 2}, "DepthToSpaceOptions"
-    check(tmp_path, of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], options, kind=kind))
+    check(tmp_path, of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2}))
 
 
 @pytest.mark.compiles
@@ -91,8 +85,7 @@ def test_depth_becomes_space(tmp_path: Path) -> None:
 )
 def test_dense_layers_keep_axes(tmp_path: Path, shape: tuple[int, ...], kept: bool, output: tuple[int, ...]) -> None:
     options = {"KeepNumDims": kept, "FusedActivationFunction": 1}
-    given = [shape, values(4, 6), values(4)]
-    check(tmp_path, of_one("FULLY_CONNECTED", given, [output], options, kind="FullyConnectedOptions", version=5))
+    check(tmp_path, of_one("FULLY_CONNECTED", [shape, values(4, 6), values(4)], [output], options, version=5))
 
 
 @pytest.mark.compiles
@@ -103,11 +96,9 @@ def test_dense_layers_keep_axes(tmp_path: Path, shape: tuple[int, ...], kept: bo
 )
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_transposed_conv_shapes(tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool) -> None:
-    shape = np.array([1, *output, 4], np.int32)
-    given = [shape, values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
+    given = [np.int32([1, *output, 4]), values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
     options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
-    content = of_one("TRANSPOSE_CONV", given, [(1, *output, 4)], options, kind="TransposeConvOptions", version=3)
-    check(tmp_path, content)
+    check(tmp_path, of_one("TRANSPOSE_CONV", given, [(1, *output, 4)], options, version=3))
 
 
 @pytest.mark.compiles
@@ -139,8 +130,8 @@ def test_windows_are_reduced(
     options: dict[str, Any] = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
     options["BodySubgraphIndex"] = 1
-    given, kind = [shape, np.array(start, np.float32)], "StablehloReduceWindowOptions"
-    check(tmp_path, of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, kind=kind, body=body))
+    given = [shape, np.array(start, np.float32)]
+    check(tmp_path, of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, body=body))
 
 
 @pytest.mark.compiles
@@ -187,22 +178,18 @@ ONE = np.float32([[1]])
 
 
 @pytest.mark.parametrize(
-    ("operator", "inputs", "settings"),
+    ("operator", "inputs", "options"),
     [
         ("BROADCAST_TO", [ONE, SIDES], {}),
         ("FILL", [SIDES, ONE[0, 0]], {}),
-        (
-            "ONE_HOT",
-            [np.arange(2**15, dtype=np.int32), SIDES[0], ONE[0, 0], ONE[0, 0] - 1],
-            {"kind": "OneHotOptions", "options": {"Axis": -1}},
-        ),
+        ("ONE_HOT", [np.arange(2**15, dtype=np.int32), SIDES[0], ONE[0, 0], ONE[0, 0] - 1], {"Axis": -1}),
         ("RANGE", [np.int32(0), np.int32(2**30), np.int32(1)], {}),
         ("TILE", [ONE, SIDES], {}),
     ],
 )
-def test_huge_constants_are_refused(tmp_path: Path, operator: str, inputs: list[Any], settings: dict[str, Any]) -> None:
+def test_huge_constants_are_refused(tmp_path: Path, operator: str, inputs: list[Any], options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=r"of the network fill the memory: operator \w+ makes [\d,]{13} bytes"):
-        imported(tmp_path, of_one(operator, [np.asarray(each) for each in inputs], [(2, 2)], **settings))
+        imported(tmp_path, of_one(operator, [np.asarray(each) for each in inputs], [(2, 2)], options))
 
 
 def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
@@ -226,7 +213,7 @@ def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, 
     [found] = check(tmp_path, ours, inputs={"given0": data})
     given = [np.array(output, np.int32), weights, (1, *size, 3), bias]
     fields = {"Padding": SAME, "StrideH": 2, "StrideW": 2}
-    theirs = of_one("TRANSPOSE_CONV", given, [output], fields, kind="TransposeConvOptions", version=3)
+    theirs = of_one("TRANSPOSE_CONV", given, [output], fields, version=3)
     [wanted] = imported(tmp_path, theirs).reference({"given2": data}).values()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
@@ -235,17 +222,14 @@ def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, 
 @pytest.mark.parametrize(("padding", "output"), [(1, (3, 4)), (2, (2, 3))], ids=["same", "valid"])
 def test_pooling_gives_the_places_of_the_largest_values(tmp_path: Path, padding: int, output: tuple[int, int]) -> None:
     options = struct.pack("<6i", padding, 2, 2, 2, 2, 0)
-    shapes = [(1, *output, 3)] * 2
-    largest, places = check(tmp_path, of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options))
+    shapes, inputs = [(1, *output, 3)] * 2, {"given0": values(1, 5, 7, 3)}
+    content = of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options)
+    largest, places = check(tmp_path, content, inputs=inputs)
     assert set(np.unique(np.floor(places))) <= {0, 1, 2, 3}
-    kind = {"Padding": padding - 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
-    pool = of_one("MAX_POOL_2D", [(1, 5, 7, 3)], shapes[:1], kind, kind="Pool2DOptions")
-    data = values(1, 5, 7, 3)
-    [wanted] = imported(tmp_path, pool).reference({"given0": data}).values()
-    [again, _] = check(
-        tmp_path, of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options), inputs={"given0": data}
-    )
-    np.testing.assert_array_equal(again, wanted)
+    fields = {"Padding": padding - 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    pool = of_one("MAX_POOL_2D", [(1, 5, 7, 3)], shapes[:1], fields)
+    [wanted] = imported(tmp_path, pool).reference(inputs).values()
+    np.testing.assert_array_equal(largest, wanted)
     assert largest.shape == places.shape == wanted.shape
 
 
@@ -273,8 +257,6 @@ def test_windows_and_crops_of_no_possible_size_are_refused(tmp_path: Path, side:
 
 
 def crop_options(**changes: Any) -> bytes:
-    from flatbuffers import flexbuffers
-
     sizes = {"output_height": 8, "output_width": 16}
     turn = {"left_rotation_idx": 2, "right_rotation_idx": 5, "target_rotation_radians": 0.3}
     return bytes(
@@ -304,8 +286,6 @@ def test_a_crop_around_landmarks_that_are_not_there_is_refused(tmp_path: Path) -
 
 @pytest.mark.compiles
 def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -> None:
-    from flatbuffers import flexbuffers
-
     options = bytes(flexbuffers.Dumps({"output_height": 5, "output_width": 6}))
     shapes = [(1, 9, 11, 4), (1, 4, 4)]
     content = of_one("TransformTensorBilinear", shapes, [(1, 5, 6, 4)], custom=options, version=2)
