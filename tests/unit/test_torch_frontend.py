@@ -1,13 +1,12 @@
 """PyTorch's exported programs: what is recognised, what they compute, what is refused; nothing in a file is run."""
 
-import importlib.util
 import io
 import json
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable
 from importlib import metadata
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,18 @@ from edgedeploy.errors import ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.torch import FORMAT, plain_archive
 from edgedeploy.target.board import load_board
+
+
+class _PyTorch:
+    """PyTorch, which is imported where a test needs it; without it the test is skipped."""
+
+    def __getattr__(self, name: str) -> Any:
+        warnings.simplefilter("ignore")  # it warns of itself; pytest undoes this after each test
+        reason = "PyTorch is not installed: pip install 'edgedeploy[torch]'"
+        return getattr(pytest.importorskip("torch", reason=reason), name)
+
+
+torch = _PyTorch()
 
 PARTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
@@ -149,16 +160,28 @@ def test_damaged_archives_end_in_errors_of_ours(tmp_path: Path, count: int) -> N
         survive(lambda content=content: plain_archive(tmp_path / "net.pt2", content()))
 
 
-def torch_only(test: Callable[..., None]) -> Callable[..., None]:
-    absent = importlib.util.find_spec("torch") is None
-    skip = pytest.mark.skipif(absent, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'")
-    return skip(pytest.mark.filterwarnings("ignore")(test))
+def _saved(path: Path, network: Any, *inputs: Any) -> Path:
+    torch.export.save(torch.export.export(network.eval(), inputs), str(path))
+    return path
 
 
-def _exported(path: Path) -> Path:
-    import torch
-    from torch import nn
-    from torch.nn import functional
+def _exported(path: Path, forward: Callable[..., Any], image: Any, **buffers: Any) -> Path:
+    """The network of a function of an image and of buffers."""
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, tensor in buffers.items():
+                self.register_buffer(name, tensor)
+
+        def forward(self, image: Any) -> Any:
+            return forward(image, **{name: getattr(self, name) for name in buffers})
+
+    return _saved(path, Network(), image)
+
+
+def _small(path: Path) -> Path:
+    nn, functional = torch.nn, torch.nn.functional
 
     class Small(nn.Module):
         def __init__(self) -> None:
@@ -177,13 +200,11 @@ def _exported(path: Path) -> Path:
             return self.dense(functional.adaptive_avg_pool2d(large, 1).flatten(1)), large
 
     torch.manual_seed(0)
-    torch.export.save(torch.export.export(Small().eval(), (torch.randn(1, 3, 32, 32),)), str(path))
-    return path
+    return _saved(path, Small(), torch.randn(1, 3, 32, 32))
 
 
-@torch_only
 def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
-    path = _exported(tmp_path / "net.pt2")
+    path = _small(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
     found = computed(network, inputs)
@@ -197,29 +218,21 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again, before[name])
 
 
-@torch_only
 def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: Path) -> None:
-    import torch
     from torch.ao.quantization.fx import _decomposed  # noqa: F401
 
     of = torch.ops.quantized_decomposed
     stored = np.random.default_rng(2).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
 
-    class Rounded(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("stored", torch.from_numpy(stored))
-            self.register_buffer("scales", torch.linspace(0.01, 0.02, 8, dtype=torch.float64))
-            self.register_buffer("zeros", torch.zeros(8, dtype=torch.int64))
+    def rounded(image: Any, stored: Any, scales: Any, zeros: Any) -> Any:
+        levels = (1 / 32, 120, 10, 250, torch.uint8)
+        data = of.dequantize_per_tensor(of.quantize_per_tensor(image, *levels), *levels)
+        weights = of.dequantize_per_channel(stored, scales, zeros, 0, -127, 127, torch.int8)
+        return torch.nn.functional.conv2d(data, weights)
 
-        def forward(self, image: Any) -> Any:
-            levels = (1 / 32, 120, 10, 250, torch.uint8)
-            data = of.dequantize_per_tensor(of.quantize_per_tensor(image, *levels), *levels)
-            weights = of.dequantize_per_channel(self.stored, self.scales, self.zeros, 0, -127, 127, torch.int8)
-            return torch.nn.functional.conv2d(data, weights)
-
-    path = tmp_path / "net.pt2"
-    torch.export.save(torch.export.export(Rounded().eval(), (torch.randn(1, 3, 9, 9),)), str(path))
+    buffers = {"stored": torch.from_numpy(stored), "zeros": torch.zeros(8, dtype=torch.int64)}
+    buffers["scales"] = torch.linspace(0.01, 0.02, 8, dtype=torch.float64)
+    path = _exported(tmp_path / "net.pt2", rounded, torch.randn(1, 3, 9, 9), **buffers)
     network = describing(path)[0].read([path], {})
     assert network.quantised
     assert network.other_kernels is None
@@ -237,15 +250,11 @@ def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: P
 
 @pytest.fixture
 def image() -> Any:
-    import torch
-
     torch.manual_seed(0)
     return torch.randn(2, 4, 9, 10)
 
 
 def _without_gradients(a: Any) -> Any:
-    import torch
-
     with torch.no_grad():
         doubled = a * 2
     with torch.autocast("cpu", enabled=False):
@@ -253,16 +262,12 @@ def _without_gradients(a: Any) -> Any:
 
 
 def _in_bfloat16(a: Any) -> Any:
-    import torch
-
     with torch.autocast("cpu", dtype=torch.bfloat16):
         product = a @ a.transpose(-1, -2)
     return product.float()
 
 
 def _masked_attention(a: Any) -> Any:
-    import torch
-
     with torch.no_grad():
         mask = torch.ones(9, 9, dtype=torch.bool).tril()
         return torch.nn.functional.scaled_dot_product_attention(a, a, a, attn_mask=mask)
@@ -274,21 +279,8 @@ def _put(a: Any, place: Any, values: Any) -> Any:
     return written
 
 
-def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
-    def forward(*tensors: Any) -> Any:
-        import torch
-
-        return attrgetter(name)(torch)(*tensors, *arguments, **settings)
-
-    return forward
-
-
 def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
-    return _torch(f"nn.functional.{name}", *arguments, **settings)
-
-
-def _list(*numbers: int) -> Any:
-    return _torch("tensor")(numbers)
+    return lambda *tensors: getattr(torch.nn.functional, name)(*tensors, *arguments, **settings)
 
 
 def _whole(a: Any) -> Any:
@@ -297,17 +289,19 @@ def _whole(a: Any) -> Any:
 
 # By what they show: functions of an image.
 OPERATORS: dict[str, Callable[[Any], Any]] = {
-    "one index, counted from the end": lambda a: a[:, :, _list(1, -2)],
-    "two indices in the middle": lambda a: a[:, _list(0, 1), _list(2, -3)],
-    "two indices at the end": lambda a: a[..., _list(1, 2), _list(3, 4)],
-    "two indices apart": lambda a: a[_list(0, 1), :, _list(1, 2)],
-    "a matrix and a list apart": lambda a: a[:, _list(0, 2)[:, None], :, _list(1, 2, -1)],
+    "one index, counted from the end": lambda a: a[:, :, torch.tensor([1, -2])],
+    "two indices in the middle": lambda a: a[:, torch.tensor([0, 1]), torch.tensor([2, -3])],
+    "two indices at the end": lambda a: a[..., torch.tensor([1, 2]), torch.tensor([3, 4])],
+    "two indices apart": lambda a: a[torch.tensor([0, 1]), :, torch.tensor([1, 2])],
+    "a matrix and a list apart": lambda a: a[:, torch.tensor([0, 2])[:, None], :, torch.tensor([1, 2, -1])],
     "indices that are computed": lambda a: a[:, _whole(a)[0, 0, 0].clamp(-4, 3), :, _whole(a)[0, 1, 0].clamp(-10, 9)],
-    "a list written": lambda a: _put(a, (slice(None), _list(0, -1)), 0.0),
-    "two lists apart written": lambda a: _put(a, (_list(0, 1), slice(None), _list(2, -1)), a[0, 0, 0, :10]),
+    "a list written": lambda a: _put(a, (slice(None), torch.tensor([0, -1])), 0.0),
+    "two lists apart written": lambda a: _put(
+        a, (torch.tensor([0, 1]), slice(None), torch.tensor([2, -1])), a[0, 0, 0, :10]
+    ),
     "a mask written": lambda a: _put(a, a > 0, -1.0),
     "a mask of the outer axes written": lambda a: _put(a, a[:, :, 0, 0] > 0, a[0, 0].clone()),
-    "a list added to": lambda a: a.index_add(1, _list(0, 2, 0), a[:, :3]),
+    "a list added to": lambda a: a.index_add(1, torch.tensor([0, 2, 0]), a[:, :3]),
     "sums divided by another number": _pooled("avg_pool2d", 3, 2, 1, ceil_mode=True, divisor_override=4),
     "sums of volumes divided": _pooled("avg_pool3d", 2, divisor_override=3),
     "where maxima lie": _pooled("max_pool2d", 3, 2, 1, return_indices=True),
@@ -318,24 +312,23 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "adaptive maxima of windows of one size": _pooled("adaptive_max_pool2d", (3, 5), return_indices=True),
     "one maximum": _pooled("adaptive_max_pool2d", 1),
     "integers divided to integers": lambda a: _whole(a) // 2,
-    "integers divided and cut": lambda a: _torch("div", 2, rounding_mode="trunc")(_whole(a)),
+    "integers divided and cut": lambda a: torch.div(_whole(a), 2, rounding_mode="trunc"),
     "integers plus a number that is none": lambda a: _whole(a) + 0.5,
     "integers compared with a number that is none": lambda a: _whole(a) > 1.5,
     "integers compared with others": lambda a: _whole(a) < (a * 4).int(),
     "integers limited by numbers that are none": lambda a: _whole(a).clamp(0.5, 2),
     "extremes of some axes": lambda a: (a.amax((1, -1)), a.amin(2, keepdim=True)),
     "booleans added": lambda a: (a > 0) + (a > -1),
-    "a factor of what is added": lambda a: _torch("add", a, alpha=3)(_whole(a)),
+    "a factor of what is added": lambda a: torch.add(_whole(a), a, alpha=3),
     "regions without gradients and casts": _without_gradients,
     "attention with a mask in a region": _masked_attention,
 }
 
 
-@torch_only
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
     forward = OPERATORS[name]
-    network = FORMAT.read([_module(tmp_path / "net.pt2", forward, image)], {})
+    network = FORMAT.read([_exported(tmp_path / "net.pt2", forward, image)], {})
     found = computed(network, {network.inputs[0].name: image.numpy()})
     wanted = forward(image)
     for array, tensor in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
@@ -343,49 +336,24 @@ def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -
         np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-5, atol=1e-5)
 
 
-def _module(path: Path, forward: Callable[..., Any], image: Any) -> Path:
-    import torch
-
-    class Network(torch.nn.Module):
-        def forward(self, a: Any) -> Any:
-            return forward(a)
-
-    torch.export.save(torch.export.export(Network().eval(), (image,)), str(path))
-    return path
-
-
-@torch_only
 def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path, image: Any) -> None:
-    network = FORMAT.read([_module(tmp_path / "net.pt2", _in_bfloat16, image)], {})
+    network = FORMAT.read([_exported(tmp_path / "net.pt2", _in_bfloat16, image)], {})
     inputs = {network.inputs[0].name: image.numpy()}
     [rounded], [exact] = network.reference(inputs).values(), network.other_kernels(inputs).values()  # type: ignore[misc]
     np.testing.assert_allclose(exact, (image.double() @ image.double().transpose(-1, -2)).numpy())
     assert 1e-4 < np.abs(rounded - exact).max() < 0.1
 
 
-@torch_only
 def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
-    import torch
-
-    class Counting(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, image: Any) -> Any:
-            self.count += 1
-            return image * self.count
-
-    torch.export.save(torch.export.export(Counting().eval(), (torch.randn(1, 3),)), str(tmp_path / "net.pt2"))
+    path = _exported(
+        tmp_path / "net.pt2", lambda image, count: image * count.add_(1), torch.randn(1, 3), count=torch.zeros(1)
+    )
     with pytest.raises(ModelError, match="changes its buffer 'count'"):
-        FORMAT.read([tmp_path / "net.pt2"], {})
+        FORMAT.read([path], {})
 
 
-@torch_only
 @pytest.mark.parametrize("name", ["arange", "expand", "full", "repeat"])
 def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: str, image: Any) -> None:
-    import torch
-
     sides = (1 << 16, 1 << 15)
     constants: dict[str, Callable[[Any], Any]] = {
         "arange": lambda a: a + torch.arange(1 << 31).amax(),
@@ -393,14 +361,13 @@ def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: 
         "full": lambda a: a + torch.full(sides, 0.5).amax(),
         "repeat": lambda a: a + torch.ones(1, 1).repeat(*sides).amax(),
     }
-    path = _module(tmp_path / "net.pt2", constants[name], image)
+    path = _exported(tmp_path / "net.pt2", constants[name], image)
     with pytest.raises(ModelError, match="constants of the network fill the memory: operator"):
         describing(path)[0].read([path], {})
 
 
-@torch_only
 def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
-    path = _module(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
+    path = _exported(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
     with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:
         FORMAT.read([path], {})
     assert "torch.onnx.export" in raised.value.hints[0]
@@ -416,69 +383,45 @@ class _Malicious:
         return open, (str(self.trace), "w")
 
 
-@torch_only
 def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path) -> None:
-    import torch
-
     stream = io.BytesIO()
     torch.save((_Malicious(tmp_path / "trace"),), stream)
-    parts = members(_exported(tmp_path / "net.pt2").read_bytes())
+    parts = members(_small(tmp_path / "net.pt2").read_bytes())
     path = archive(tmp_path / "evil.pt2", **{**parts, "data/sample_inputs/model.pt": stream.getvalue()})
     assert FORMAT.read([path], {}).inputs[0].shape == [1, 3, 32, 32]
     assert not (tmp_path / "trace").exists()
 
 
-def _numbered(path: Path, by_input: bool) -> Path:
-    """A network that reads a number from a buffer, as Ultralytics' heads do with strides, or from its input."""
-    import torch
-    from torch import nn
-
-    class Strided(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("strides", torch.tensor([8.0, 16.0]))
-
-        def forward(self, image: Any) -> Any:
-            numbers = image.flatten() if by_input else self.strides
-            return image * image.new_full((4, 1), numbers[1].item())
-
-    torch.export.save(torch.export.export(Strided().eval(), (torch.randn(1, 3, 4, 5),)), str(path))
-    return path
+def _times(image: Any, number: Any) -> Any:
+    return image * image.new_full((4, 1), number.item())
 
 
-@torch_only
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
-    path = _numbered(tmp_path / "net.pt2", by_input=False)
-    network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
-    [found] = computed(network, {"image": image})
-    np.testing.assert_array_equal(found, 16 * image)
-    np.testing.assert_array_equal(*network.reference({"image": image}).values(), found)
+    """As Ultralytics' heads read strides."""
+    image, strides = torch.ones(1, 3, 4, 5), torch.tensor([8.0, 16.0])
+    path = _exported(tmp_path / "net.pt2", lambda image, strides: _times(image, strides[1]), image, strides=strides)
+    network, inputs = FORMAT.read([path], {}), {"image": image.numpy()}
+    [found] = computed(network, inputs)
+    np.testing.assert_array_equal(found, 16 * inputs["image"])
+    np.testing.assert_array_equal(*network.reference(inputs).values(), found)
 
 
-@torch_only
-def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_are_read_from_inputs_are_refused(image: Any, tmp_path: Path) -> None:
+    path = _exported(tmp_path / "net.pt2", lambda image: _times(image[:, :, :4], image.flatten()[1]), image)
     with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
-        FORMAT.read([_numbered(tmp_path / "net.pt2", by_input=True)], {})
+        FORMAT.read([path], {})
     assert "'image'" in str(raised.value.why)
 
 
-@torch_only
 def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None:
-    import torch
+    def doubled(image: Any, number: Any) -> Any:
+        for _ in range(64):  # each sum reads the one before twice
+            number = number + number
+        return _times(image, number)
 
-    class Doubled(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("one", torch.ones(1, dtype=torch.float64))
-
-        def forward(self, image: Any) -> Any:
-            number = self.one
-            for _ in range(64):  # each sum reads the one before twice
-                number = number + number
-            return image * image.new_full((4, 1), number.item())
-
-    torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 3, 4, 5),)), str(tmp_path / "net.pt2"))
-    assert FORMAT.read([tmp_path / "net.pt2"], {}).outputs[0].shape == [1, 3, 4, 5]
+    one = torch.ones(1, dtype=torch.float64)
+    path = _exported(tmp_path / "net.pt2", doubled, torch.randn(1, 3, 4, 5), number=one)
+    assert FORMAT.read([path], {}).outputs[0].shape == [1, 3, 4, 5]
 
 
 # LSTM, GRU and RNN.
@@ -486,9 +429,8 @@ def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None
 STEPS, BATCH, FEATURES, HIDDEN = 7, 3, 10, 20
 
 
-def exported(path: Path, kind: str, states: bool, settings: dict[str, Any]) -> Path:
+def _recurrent(path: Path, kind: str, states: bool, settings: dict[str, Any]) -> Path:
     """A recurrent layer and a dense one; the states are inputs and outputs, or zeros that nobody reads."""
-    import torch
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
@@ -508,14 +450,12 @@ def exported(path: Path, kind: str, states: bool, settings: dict[str, Any]) -> P
     rows = settings.get("num_layers", 1) * (1 + settings.get("bidirectional", False))
     count = (2 if kind == "LSTM" else 1) if states else 0
     begun = [torch.randn(rows, BATCH, HIDDEN) for _ in range(count)]
-    torch.export.save(torch.export.export(Network().eval(), (data, *begun)), str(path))
-    return path
+    return _saved(path, Network(), data, *begun)
 
 
 TWO_IN_BOTH = {"num_layers": 2, "bidirectional": True}
 
 
-@torch_only
 @pytest.mark.compiles
 @pytest.mark.parametrize(
     ("kind", "states", "settings"),
@@ -529,7 +469,7 @@ TWO_IN_BOTH = {"num_layers": 2, "bidirectional": True}
     ],
 )
 def test_recurrent_layers_agree_with_pytorch(kind: str, states: bool, settings: dict[str, Any], tmp_path: Path) -> None:
-    network = FORMAT.read([exported(tmp_path / "net.pt2", kind, states, settings)], {})
+    network = FORMAT.read([_recurrent(tmp_path / "net.pt2", kind, states, settings)], {})
     compiled = compile_network(network, load_board("local"))
     for array, expected in results_of(compiled, network, random_inputs(network, seed=0)):
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
@@ -538,7 +478,6 @@ def test_recurrent_layers_agree_with_pytorch(kind: str, states: bool, settings: 
     assert [entry.packing is not None for entry in loops] == [True]  # constant weights; layers that are alike share it
 
 
-@torch_only
 def test_a_projected_state_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a recurrent layer projects its state"):
-        FORMAT.read([exported(tmp_path / "net.pt2", "LSTM", False, {"proj_size": 7})], {})
+        FORMAT.read([_recurrent(tmp_path / "net.pt2", "LSTM", False, {"proj_size": 7})], {})
