@@ -1,6 +1,6 @@
 """ONNX graphs as exporters write them, tidy or not; and those that no program can run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.parser import parse_model
 from support.networks import Graph, tiny
 from support.running import computed
 
@@ -19,17 +20,14 @@ from edgedeploy.frontends.onnx import FORMAT, read_onnx
 pytestmark = pytest.mark.compiles
 
 VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
-
-node = helper.make_node
-Functions = Sequence[onnx.FunctionProto]
 
 
-def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], functions: Functions = (), **parts: Any) -> Path:
-    """A model with one input `data` of shape (2, 3)."""
-    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
-    graph = helper.make_graph(nodes, "graph", [data], [onnx.ValueInfoProto(name=name) for name in outputs], **parts)
-    onnx.save(helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8), path)
+def save(path: Path, nodes: str, outputs: str, functions: str = "", **weights: Any) -> Path:
+    """A model with one input `data` of shape (2, 3); nodes and functions as `onnx.parser` reads them."""
+    head = '<ir_version: 8, opset_import: ["": 17, "my.own": 1]>'
+    model = parse_model(f"{head} graph (float[2,3] data) => ({outputs}) {{ {nodes} }} {functions}")
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items())
+    onnx.save(model, path)
     return path
 
 
@@ -40,20 +38,14 @@ def run(path: Path) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
-        ([node("Relu", ["data"], ["a"]), node("Neg", ["a"], ["9/c"])], -np.maximum(VALUES, 0)),
-        (
-            [node("Neg", ["b"], ["9/c"]), node("Tanh", ["a"], ["b"]), node("Relu", ["data"], ["a"])],
-            -np.tanh(np.maximum(VALUES, 0)),
-        ),
-        (
-            [node("Relu", ["data"], ["a.b"]), node("Neg", ["data"], ["a_b"]), node("Add", ["a.b", "a_b"], ["9/c"])],
-            np.maximum(VALUES, 0) - VALUES,
-        ),
+        ('a = Relu(data) "9/c" = Neg(a)', -np.maximum(VALUES, 0)),
+        ('"9/c" = Neg(b) b = Tanh(a) a = Relu(data)', -np.tanh(np.maximum(VALUES, 0))),
+        ('"a.b" = Relu(data) a_b = Neg(data) "9/c" = Add("a.b", a_b)', np.maximum(VALUES, 0) - VALUES),
     ],
     ids=["nodes without names", "nodes in any order", "names that differ in dots only"],
 )
-def test_untidy_graphs_are_imported(tmp_path: Path, nodes: list[onnx.NodeProto], expected: np.ndarray) -> None:
-    path = save(tmp_path / "net.onnx", nodes, ["9/c"])
+def test_untidy_graphs_are_imported(tmp_path: Path, nodes: str, expected: np.ndarray) -> None:
+    path = save(tmp_path / "net.onnx", nodes, '"9/c"')
     assert [spec.name for spec in read_onnx(path).outputs] == ["9/c"]
     np.testing.assert_allclose(run(path)[0], expected, 1e-5)
 
@@ -61,100 +53,70 @@ def test_untidy_graphs_are_imported(tmp_path: Path, nodes: list[onnx.NodeProto],
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("Add", ["data", "b"], ["a"]), node("Neg", ["a"], ["b"])], "depends on itself"),
-        ([node("Neg", ["b"], ["b"])], "depends on itself"),
-        ([node("Neg", ["data"], ["b"]), node("Relu", ["data"], ["b"])], "value 'b' has two sources"),
-        ([node("Neg", ["data"], ["data"]), node("Neg", ["data"], ["b"])], "value 'data' has two sources"),
-        ([node("Add", ["data", "lost"], ["b"])], "value 'lost' has no source"),
-        ([node("Neg", ["data"], ["a"])], "output 'b' has no source"),
-        ([node("Constant", [], ["b"])], "Constant cannot be imported"),
-        (  # a node without a name is called by its output
-            [node("Relu", ["data"], ["a"]), node("Unheard", ["a"], ["b"])],
-            "operator Unheard is not supported: node 'b' needs it",
-        ),
-        (  # the first one that is not supported, and is needed
-            [
-                node("Unneeded", ["data"], ["x"]),
-                node("First", ["data"], ["a"], name="one"),
-                node("Second", ["a"], ["b"], name="two"),
-            ],
-            "operator First is not supported: node 'one'",
-        ),
-        ([node("Relu", ["data"], ["b"], domain="my.own")], r"operator my\.own::Relu is not supported"),
+        ("a = Add(data, b) b = Neg(a)", "depends on itself"),
+        ("b = Neg(b)", "depends on itself"),
+        ("b = Neg(data) b = Relu(data)", "value 'b' has two sources"),
+        ("data = Neg(data) b = Neg(data)", "value 'data' has two sources"),
+        ("b = Add(data, lost)", "value 'lost' has no source"),
+        ("a = Neg(data)", "output 'b' has no source"),
+        ("b = Constant()", "Constant cannot be imported"),
+        # A node without a name is called by its output.
+        ("a = Relu(data) b = Unheard(a)", "operator Unheard is not supported: node 'b' needs it"),
+        # The first one that is not supported, and is needed.
+        ("x = Unneeded(data) [one] a = First(data) [two] b = Second(a)", "operator First is not supported: node 'one'"),
+        ("b = my.own.Relu(data)", r"operator my\.own::Relu is not supported"),
     ],
 )
-def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path, nodes: list[onnx.NodeProto], message: str) -> None:
+def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path, nodes: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
-        read_onnx(save(tmp_path / "net.onnx", nodes, ["b"]))
+        read_onnx(save(tmp_path / "net.onnx", nodes, "b"))
     assert "not supported" not in message or "cut the network before this node" in raised.value.hints[0]
 
 
 def test_optional_outputs_that_are_empty_or_unread_are_left_out(tmp_path: Path) -> None:
-    weights = [
-        numpy_helper.from_array(np.full(3, value, np.float32), name)
-        for name, value in zip("gbmv", (2, 1, 0, 1), strict=True)
-    ]
-    nodes = [
-        node("Dropout", ["data"], ["a", "mask"]),
-        node("Dropout", ["a"], ["b", ""]),
-        node("BatchNormalization", ["b", "g", "b_", "m", "v"], ["c"], epsilon=0.0),
-    ]
-    weights[1].name = "b_"
-    np.testing.assert_allclose(run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))[0], 2 * VALUES + 1)
+    nodes = """
+        a, mask = Dropout(data)
+        b, "" = Dropout(a)
+        c = BatchNormalization<epsilon = 0.0>(b, gamma, beta, mean, variance)
+    """
+    weights = {name: np.full(3, value, np.float32) for name, value in {"gamma": 2, "beta": 1, "mean": 0}.items()}
+    path = save(tmp_path / "net.onnx", nodes, "c", **weights, variance=np.ones(3, np.float32))
+    np.testing.assert_allclose(run(path)[0], 2 * VALUES + 1)
 
 
-WEIGHTS = {
+WEIGHTS: dict[str, Any] = {
     "image": np.arange(108, dtype=np.float32).reshape(1, 2, 6, 9) % 7,
-    "ends": np.array([3]),
-    "far": np.array([-100]),
-    "zero": np.array([0]),
-    "last": np.array([1]),
-    "back": np.array([-1]),
+    "zeros": np.zeros((2, 3), np.float32),
+    "shape": [1, 1, 2, 3],
+    "ends": [3],
+    "far": [-100],
+    "zero": [0],
+    "last": [1],
+    "back": [-1],
 }
+CORNER = "MaxPool<kernel_shape = [2, 2], pads = [1, 0, 0, 1], strides = [1, 2]>"
+LOWER = 'MaxPool<kernel_shape = [3, 2], strides = [2, 2], auto_pad = "SAME_LOWER">'
 
 
 @pytest.mark.parametrize(
     ("nodes", "outputs"),
     [
-        pytest.param([node("Split", ["data"], ["a", "b", "c"], axis=1)], ["b"], id="a part that nobody reads"),
-        pytest.param([node("Dropout", ["data"], ["a", "b"])], ["a", "b"], id="the mask of dropout"),
-        pytest.param(
-            [node("Dropout", ["data"], ["a", "b"]), node("Where", ["b", "data", "zeros"], ["c"])],
-            ["c"],
-            id="its values",
-        ),
-        pytest.param(
-            [
-                node("Reshape", ["data", "shape"], ["x"]),
-                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[2, 2], pads=[1, 0, 0, 1], strides=[1, 2]),
-            ],
-            ["a", "b"],
-            id="where maxima lie",
-        ),
-        pytest.param(
-            [
-                node("Add", ["image", "nothing"], ["x"]),
-                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
-            ],
-            ["b"],
-            id="where the first of equal maxima lies",
-        ),
-        pytest.param(
-            [
-                node("Slice", ["data", "zero", "ends", "last", "back"], ["x"]),
-                node("Concat", ["x", "data"], ["a"], axis=1),
-            ],
-            ["a"],
-            id="a slice backwards of which nothing is left",
-        ),
-        pytest.param([node("Slice", ["data", "ends", "far", "last", "back"], ["a"])], ["a"], id="a slice backwards"),
+        ("a, b, c = Split<axis = 1>(data)", "b"),
+        ("a, b = Dropout(data)", "a, b"),
+        ("a, b = Dropout(data) c = Where(b, data, zeros)", "c"),
+        (f"x = Reshape(data, shape) a, b = {CORNER}(x)", "a, b"),
+        (f"x = Add(image, nothing) a, b = {LOWER}(x)", "b"),
+        ("x = Slice(data, zero, ends, last, back) a = Concat<axis = 1>(x, data)", "a"),
+        ("a = Slice(data, ends, far, last, back)", "a"),
+    ],
+    ids=[
+        *("a part that nobody reads", "the mask of dropout", "its values", "where maxima lie"),
+        *("where the first of equal maxima lies", "a slice backwards of which nothing is left", "a slice backwards"),
     ],
 )
-def test_several_outputs_and_empty_ones(tmp_path: Path, nodes: list[onnx.NodeProto], outputs: list[str]) -> None:
-    arrays = {**WEIGHTS, "zeros": np.zeros((2, 3), np.float32), "shape": np.array([1, 1, 2, 3])}
-    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    nodes = [node("ReduceSum", ["data"], ["sum"], keepdims=0), node("Sub", ["sum", "sum"], ["nothing"]), *nodes]
-    path = save(tmp_path / "net.onnx", nodes, outputs, initializer=weights)
+def test_several_outputs_and_empty_ones(tmp_path: Path, nodes: str, outputs: str) -> None:
+    nodes = f"sum = ReduceSum<keepdims = 0>(data) nothing = Sub(sum, sum) {nodes}"
+    path = save(tmp_path / "net.onnx", nodes, outputs, **WEIGHTS)
     wanted = read_onnx(path).reference({"data": VALUES})
     for array, expected in zip(run(path), wanted.values(), strict=True):
         assert array.dtype == expected.dtype
@@ -162,139 +124,103 @@ def test_several_outputs_and_empty_ones(tmp_path: Path, nodes: list[onnx.NodePro
 
 
 def test_a_branch_whose_last_output_nobody_reads_is_inlined(tmp_path: Path) -> None:
-    def branch(operator: str) -> onnx.GraphProto:
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")]
-        return helper.make_graph([node(operator, ["data"], ["p"]), node("Neg", ["p"], ["q"])], operator, [], values)
-
-    taken = node("If", ["truth"], ["a", "b"], then_branch=branch("Relu"), else_branch=branch("Tanh"))
-    truth = numpy_helper.from_array(np.array(True), "truth")
-    [found] = run(save(tmp_path / "net.onnx", [taken], ["a"], initializer=[truth]))
+    branch = "() => (float[] p, float[] q) {{ p = {}(data) q = Neg(p) }}"
+    then, otherwise = branch.format("Relu"), branch.format("Tanh")
+    nodes = f"a, b = If(truth)<then_branch = then {then}, else_branch = otherwise {otherwise}>"
+    [found] = run(save(tmp_path / "net.onnx", nodes, "a", truth=True))
     np.testing.assert_array_equal(found, np.maximum(VALUES, 0))
 
 
-def test_sparse_weights_are_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]], ids=["flat", "by axis"])
+def test_sparse_weights_are_weights(tmp_path: Path, indices: list[Any]) -> None:
+    model = onnx.load(save(tmp_path / "net.onnx", "a = Add(data, w)", "a"))
     values = helper.make_tensor("w", TensorProto.FLOAT, [2], [4.0, 5.0])
-    for indices in (
-        helper.make_tensor("", TensorProto.INT64, [2], [1, 5]),
-        helper.make_tensor("", TensorProto.INT64, [2, 2], [0, 1, 1, 2]),
-    ):
-        sparse = helper.make_sparse_tensor(values, indices, [2, 3])
-        path = save(tmp_path / "n.onnx", [node("Add", ["data", "w"], ["a"])], ["a"], sparse_initializer=[sparse])
-        np.testing.assert_array_equal(run(path)[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices)), [2, 3])
+    model.graph.sparse_initializer.append(sparse)
+    onnx.save(model, tmp_path / "net.onnx")
+    np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
 
 
-def own(name: str, nodes: list[onnx.NodeProto], **attributes: float) -> onnx.FunctionProto:
-    """A function from `x` to `y`, some of whose attributes have defaults."""
-    defaults = [helper.make_attribute(key, value) for key, value in attributes.items()]
-    return helper.make_function("my.own", name, ["x"], ["y"], nodes, OPSETS, attribute_protos=defaults)
-
-
-def with_functions(path: Path, functions: Functions) -> Path:
-    """A model that calls the first of some functions."""
-    return save(path, [node(functions[0].name, ["data"], ["a"], domain="my.own")], ["a"], functions)
+def with_functions(path: Path, **functions: str) -> Path:
+    """A model that calls the first of some functions, given without their names: from `x` to `y`."""
+    head = '<domain: "my.own", opset_import: ["": 17, "my.own": 1]>'
+    texts = [f"{head} {name} {text}" for name, text in functions.items()]
+    return save(path, f"a = my.own.{next(iter(functions))}(data)", "a", "\n".join(texts))
 
 
 def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
-    twice = own("Twice", [node("Add", ["x", "x"], ["y"])])
-    np.testing.assert_array_equal(run(with_functions(tmp_path / "net.onnx", [twice]))[0], 2 * VALUES)
+    path = with_functions(tmp_path / "net.onnx", Twice="(x) => (y) { y = Add(x, x) }")
+    np.testing.assert_array_equal(run(path)[0], 2 * VALUES)
 
 
 def test_a_function_that_is_called_without_an_attribute_takes_its_default(tmp_path: Path) -> None:
-    leaky = node("LeakyRelu", ["x"], ["y"])
-    leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
-    path = with_functions(tmp_path / "net.onnx", [own("Leaky", [leaky], slope=0.25)])
+    leaky = "<slope: float = 0.25> (x) => (y) { y = LeakyRelu<alpha: float = @slope>(x) }"
+    path = with_functions(tmp_path / "net.onnx", Leaky=leaky)
     np.testing.assert_allclose(run(path)[0], np.where(VALUES < 0, VALUES / 4, VALUES), rtol=1e-6)
 
 
 def test_functions_that_would_be_too_many_nodes_are_refused_before_they_are_written_out(tmp_path: Path) -> None:
-    def calls(name: str) -> list[onnx.NodeProto]:
-        return [node(name, ["x"], ["t"], domain="my.own"), node(name, ["t"], ["y"], domain="my.own")]
-
-    chain = [own(f"F{number}", calls(f"F{number + 1}")) for number in range(40)]
-    path = with_functions(tmp_path / "net.onnx", [*chain, own("F40", [node("Relu", ["x"], ["y"])])])
+    chain = {
+        f"F{place}": f"(x) => (y) {{ t = my.own.F{place + 1}(x) y = my.own.F{place + 1}(t) }}" for place in range(40)
+    }
+    path = with_functions(tmp_path / "net.onnx", **chain, F40="(x) => (y) { y = Relu(x) }")
     with pytest.raises(ModelError, match="1,099,511,627,776 nodes when its functions and loops are written out"):
         read_onnx(path)
 
 
 def test_a_function_that_calls_itself_is_refused_by_name(tmp_path: Path) -> None:
-    endless = own("Endless", [node("Endless", ["x"], ["y"], domain="my.own")])
+    path = with_functions(tmp_path / "net.onnx", Endless="(x) => (y) { y = my.own.Endless(x) }")
     with pytest.raises(ModelError, match="function 'Endless' calls itself"):
-        read_onnx(with_functions(tmp_path / "net.onnx", [endless]))
+        read_onnx(path)
 
 
 def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
-    inner = helper.make_graph(
-        [node("Neg", ["a"], ["x"]), node("Tanh", ["x"], ["y"])],
-        "then",
-        [],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    other = helper.make_graph(
-        [node("Unheard", ["a"], ["z"])], "else", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
-    )
-    truth = numpy_helper.from_array(np.array(True), "truth")
-    nodes = [
-        node("Relu", ["data"], ["a"]),
-        node("If", ["truth"], ["b"], then_branch=inner, else_branch=other),
-        node("Add", ["a", "b"], ["c"]),
-    ]
+    nodes = """
+        a = Relu(data)
+        b = If(truth)<
+            then_branch = then () => (float[] y) { x = Neg(a) y = Tanh(x) },
+            else_branch = otherwise () => (float[] z) { z = Unheard(a) }
+        >
+        c = Add(a, b)
+    """
     positive = np.maximum(VALUES, 0)
-    found = run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=[truth]))[0]
+    [found] = run(save(tmp_path / "net.onnx", nodes, "c", truth=True))
     np.testing.assert_allclose(found, positive - np.tanh(positive), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [2**15, 2**20, 2**31])
 @pytest.mark.parametrize(
-    ("operator", "inputs"),
+    "constant",
     [
-        ("ConstantOfShape", ["sizes"]),
-        ("Expand", ["one", "sizes"]),
-        ("OneHot", ["places", "size", "pair"]),
-        ("Range", ["zero", "whole", "step"]),
-        ("Tile", ["one", "sizes"]),
+        "ConstantOfShape(sizes)",
+        "Expand(one, sizes)",
+        "OneHot(places, size, pair)",
+        "Range(zero, whole, step)",
+        "Tile(one, sizes)",
     ],
 )
-def test_constants_beyond_memory_are_refused(tmp_path: Path, operator: str, inputs: list[str], size: int) -> None:
-    nodes = [
-        node(operator, inputs, ["a"]),
-        node("Cast", ["a"], ["f"], to=TensorProto.FLOAT),
-        node("ReduceMax", ["f"], ["b"], keepdims=0),
-        node("Add", ["data", "b"], ["c"]),
-    ]
-    values = {
-        "sizes": np.array([size, size]),
-        "size": np.array(size),
-        "whole": np.array(size * size // 4),
-        "zero": np.array(0),
-        "step": np.array(1),
-        "places": np.arange(2**15),
-        "pair": np.float32([0, 1]),
-        "one": np.ones((1, 1), np.float32),
-    }
-    weights = [numpy_helper.from_array(array, name) for name, array in values.items()]
+def test_constants_beyond_memory_are_refused(tmp_path: Path, constant: str, size: int) -> None:
+    nodes = f"a = {constant} f = Cast<to = 1>(a) b = ReduceMax<keepdims = 0>(f) c = Add(data, b)"
+    numbers = {"sizes": [size, size], "size": size, "whole": size * size // 4, "zero": 0, "step": 1}
+    arrays = {"places": np.arange(2**15), "pair": np.float32([0, 1]), "one": np.ones((1, 1), np.float32)}
     with pytest.raises(ModelError, match="fill the memory as of value 'a'"):
-        read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))
+        read_onnx(save(tmp_path / "net.onnx", nodes, "c", **numbers, **arrays))
 
 
 def test_what_reads_a_large_constant_is_left_with_it(tmp_path: Path) -> None:
-    nodes = [
-        node("ConstantOfShape", ["sizes"], ["a"]),
-        node("ReduceMax", ["a"], ["b"], keepdims=0),
-        node("Add", ["data", "b"], ["c"]),
-    ]
-    sizes = numpy_helper.from_array(np.array([2**12, 2**13]), "sizes")
-    assert read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=[sizes])).outputs[0].shape == [2, 3]
+    nodes = "a = ConstantOfShape(sizes) b = ReduceMax<keepdims = 0>(a) c = Add(data, b)"
+    assert read_onnx(save(tmp_path / "net.onnx", nodes, "c", sizes=[2**12, 2**13])).outputs[0].shape == [2, 3]
 
 
 def test_concatenations_and_splits_of_many_parts_are_compiled(tmp_path: Path) -> None:
     parts = [f"part{place}" for place in range(400)]
-    nodes = [
-        node("Neg", ["data"], ["less"]),
-        node("Concat", ["data", "less"] * 200, ["whole"], axis=1),
-        node("Split", ["whole"], parts, axis=1),
-        node("Concat", parts[::-1], ["a"], axis=1),
-    ]
-    path = save(tmp_path / "net.onnx", nodes, ["a"])
+    nodes = f"""
+        less = Neg(data)
+        whole = Concat<axis = 1>({", ".join(["data", "less"] * 200)})
+        {", ".join(parts)} = Split<axis = 1>(whole)
+        a = Concat<axis = 1>({", ".join(parts[::-1])})
+    """
+    path = save(tmp_path / "net.onnx", nodes, "a")
     assert len(parts_of(read_onnx(path).module["main"])) < 10 * len(parts)
     np.testing.assert_array_equal(run(path)[0], np.concatenate([-VALUES, VALUES] * 200, axis=1))
 

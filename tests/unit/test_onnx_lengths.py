@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.parser import parse_model
 from support.tflite_networks import of_one
 
 from edgedeploy.building import prepare
@@ -20,11 +21,38 @@ from edgedeploy.zoo.source import find_source
 LONGEST = 40
 CHANNELS = 8
 
+# What a recogniser of text does along its width: strided and padded convolutions, means of each channel, pooling,
+# attention, softmax of each step.
+RECOGNISER = """
+<ir_version: 9, opset_import: ["": 17]>
+recogniser (float[1,3,8,width] x) => (float[] y) <int64[3] flat = {0, 0, -1}> {
+    c0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w0, bias)
+    h0 = HardSwish(c0)
+    c1 = Conv<group = 8, pads = [2, 2, 2, 2]>(h0, w1, bias)
+    mean = GlobalAveragePool(c1)
+    factors = Conv(mean, squeeze, bias)
+    gate = Sigmoid(factors)
+    gated = Mul(c1, gate)
+    pooled = AveragePool<kernel_shape = [4, 2], strides = [4, 2]>(gated)
+    c2 = Conv<pads = [0, 1, 0, 1]>(pooled, w2, bias)
+    flattened = Reshape(c2, flat)
+    tokens = Transpose<perm = [0, 2, 1]>(flattened)
+    q = MatMul(tokens, query)
+    k = MatMul(tokens, key)
+    kt = Transpose<perm = [0, 2, 1]>(k)
+    scores = MatMul(q, kt)
+    shares = Softmax<axis = 2>(scores)
+    attended = MatMul(shares, tokens)
+    both = Concat<axis = 0>(tokens, attended)
+    sum = ReduceMean<axes = [0], keepdims = 1>(both)
+    logits = MatMul(sum, classes)
+    y = Softmax<axis = 2>(logits)
+}
+"""
+
 
 def recogniser() -> onnx.ModelProto:
-    """What a recogniser of text does along its width: strided and padded convolutions, means of each channel, pooling,
-    attention, softmax of each step."""
-    values = np.random.default_rng(0)
+    model, values = parse_model(RECOGNISER), np.random.default_rng(0)
     weights: dict[str, np.ndarray] = {
         "w0": values.normal(0, 0.4, (CHANNELS, 3, 3, 3)),
         "w1": values.normal(0, 0.4, (CHANNELS, 1, 5, 5)),
@@ -35,39 +63,9 @@ def recogniser() -> onnx.ModelProto:
         "key": values.normal(0, 0.5, (CHANNELS, CHANNELS)),
         "classes": values.normal(0, 1, (CHANNELS, 11)),
     }
-    initializers = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
-    initializers += [
-        numpy_helper.from_array(np.array(array, np.int64), name)
-        for name, array in {"two": [2], "flat": [0, 0, -1]}.items()
-    ]
-    node = helper.make_node
-    nodes = [
-        node("Conv", ["x", "w0", "bias"], ["c0"], strides=[2, 2], pads=[1, 1, 1, 1]),
-        node("HardSwish", ["c0"], ["h0"]),
-        node("Conv", ["h0", "w1", "bias"], ["c1"], group=CHANNELS, pads=[2, 2, 2, 2]),
-        node("GlobalAveragePool", ["c1"], ["mean"]),
-        node("Conv", ["mean", "squeeze", "bias"], ["factors"]),
-        node("Sigmoid", ["factors"], ["gate"]),
-        node("Mul", ["c1", "gate"], ["gated"]),
-        node("AveragePool", ["gated"], ["pooled"], kernel_shape=[4, 2], strides=[4, 2]),
-        node("Conv", ["pooled", "w2", "bias"], ["c2"], pads=[0, 1, 0, 1]),
-        node("Reshape", ["c2", "flat"], ["flattened"]),
-        node("Transpose", ["flattened"], ["tokens"], perm=[0, 2, 1]),
-        node("MatMul", ["tokens", "query"], ["q"]),
-        node("MatMul", ["tokens", "key"], ["k"]),
-        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
-        node("MatMul", ["q", "kt"], ["scores"]),
-        node("Softmax", ["scores"], ["shares"], axis=2),
-        node("MatMul", ["shares", "tokens"], ["attended"]),
-        node("Concat", ["tokens", "attended"], ["both"], axis=0),
-        node("ReduceMean", ["both"], ["sum"], axes=[0], keepdims=1),
-        node("MatMul", ["sum", "classes"], ["logits"]),
-        node("Softmax", ["logits"], ["y"], axis=2),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, "width"])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "recogniser", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    return model
 
 
 def of_longest(model: onnx.ModelProto) -> onnx.ModelProto:
