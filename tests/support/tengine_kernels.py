@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 import numpy as np
 
 from edgedeploy.frontends.tengine.structure import Node, Structure, Tensor
+from support.convolutions import convolved
 
 
 def away(values: np.ndarray) -> np.ndarray:
@@ -71,11 +72,8 @@ def _windows(data: np.ndarray, p: Mapping[str, int]) -> np.ndarray:
 def _convolution(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
     p, (weights, scales, bias) = node.parameters, _weights(node, tensors)
     data = found[node.inputs[0]]
-    pads = [(p["pad_top"], p["pad_bottom"]), (p["pad_left"], p["pad_right"])]
-    padded = np.pad(data, [(0, 0), (0, 0), *pads])
-    groups = p["groups"]
-    parts = zip(np.split(_windows(padded, p), groups, axis=1), np.split(weights, groups), strict=True)
-    sums = np.concatenate([np.einsum("nchwyx,ocyx->nohw", *part) for part in parts], axis=1) + bias.reshape(1, -1, 1, 1)
+    pads = (p["pad_top"], p["pad_left"], p["pad_bottom"], p["pad_right"])
+    sums = convolved(data, weights, pads=pads, stride=(p["stride_h"], p["stride_w"])) + bias.reshape(1, -1, 1, 1)
     real = sums.astype(np.float32) * (_scale(tensors[node.inputs[0]]) * scales).reshape(1, -1, 1, 1)
     if p["activation"] == 0:
         real = np.maximum(real, np.float32(0))

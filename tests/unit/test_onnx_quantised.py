@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper, numpy_helper
 from support.agreement import assert_matches_reference
+from support.convolutions import convolved
 from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import computed
@@ -42,12 +42,10 @@ class Quantised(Graph):
     def stored(self, dtype: Any, *shape: int) -> str:
         return self.weight(integers(self.random, dtype, *shape))
 
-    def save(self, path: Path, *outputs: str) -> Path:
-        model = self.model(*outputs)
-        for value in model.graph.output:
-            value.ClearField("type")
-        onnx.save(model, path)
-        return path
+    def pair(self, value: str, *steps: str, **attributes: Any) -> str:
+        """A value, rounded to steps."""
+        rounded = self.node("QuantizeLinear", value, *steps, **attributes)
+        return self.node("DequantizeLinear", rounded, *steps, **attributes)
 
 
 def read(graph: Graph, folder: Path, *outputs: str) -> Network:
@@ -131,24 +129,13 @@ def with_exact_sums(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     ]
 
 
-def of_onnxruntime(model: onnx.ModelProto, output: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def of_onnxruntime(graph: Graph, output: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """An output by nothing but the nodes that it needs: one without exact kernels takes none from the others."""
-    needed, nodes = {output}, []
-    for node in reversed(model.graph.node):
-        if needed & set(node.output):
-            nodes[:0] = with_exact_sums(node)
-            needed |= set(node.input)
-    alone = onnx.ModelProto()
-    alone.CopyFrom(model)
-    for field, kept in (
-        ("node", nodes),
-        ("input", [each for each in model.graph.input if each.name in needed]),
-        ("output", [helper.make_empty_tensor_value_info(output)]),
-    ):
-        del getattr(alone.graph, field)[:]
-        getattr(alone.graph, field).extend(kept)
-    session = cpu_session(alone.SerializeToString())
-    return session.run(None, {name: array for name, array in inputs.items() if name in needed})[0]
+    model = graph.model(output)
+    nodes = [exact for node in model.graph.node for exact in with_exact_sums(node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return cpu_session(model.SerializeToString()).run(None, inputs)[0]
 
 
 # Of these onnxruntime has no kernel for int8.
@@ -163,9 +150,8 @@ def test_quantised_operators_give_onnxruntimes_steps_but_for_ties(dtype: Any, ea
     outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
     network = read(graph, tmp_path, *outputs.values())
     inputs = random_inputs(network)
-    model = graph.model(*outputs.values())
     for (name, made), array in zip(outputs.items(), computed(network, inputs), strict=True):
-        expected = of_onnxruntime(model, made, inputs)
+        expected = of_onnxruntime(graph, made, inputs)
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype), name
         if array.dtype.kind == "f":
             np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
@@ -206,8 +192,7 @@ def test_weights_that_are_stored_as_floats_before_a_pair_become_integers(tmp_pat
     graph = Quantised()
     values = graph.random.standard_normal((4, 3, 3, 3)).astype(np.float32)
     parameters = graph.parameters(np.int8, [0.01, 0.02, 0.03, 0.04], np.zeros(4))
-    stored = graph.node("QuantizeLinear", graph.weight(values), *parameters, axis=0)
-    weights = graph.node("DequantizeLinear", stored, *parameters, axis=0)
+    weights = graph.pair(graph.weight(values), *parameters, axis=0)
     network = read(graph, tmp_path, graph.node("Conv", graph.input("data", [1, 3, 8, 8]), weights))
     [call] = calls(network, "dequantize")
     scales = np.float32([0.01, 0.02, 0.03, 0.04]).reshape(4, 1, 1, 1)
@@ -247,14 +232,6 @@ def test_a_rim_of_computed_values_stays_on_integers(tmp_path: Path) -> None:
     assert source == "QuantizeLinear"
 
 
-def sums_of_windows(data: np.ndarray, weights: np.ndarray, pads: int, stride: int, groups: int) -> np.ndarray:
-    """A convolution in NCHW, OIHW, exactly."""
-    data = np.pad(data.astype(np.int64), [(0, 0), (0, 0), (pads, pads), (pads, pads)])
-    windows = sliding_window_view(data, weights.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
-    parts = zip(np.split(windows, groups, axis=1), np.split(weights.astype(np.int64), groups), strict=True)
-    return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], axis=1)
-
-
 @pytest.mark.compiles
 @pytest.mark.parametrize("given", ["constant", "computed"])
 @pytest.mark.parametrize(("stored", "zeros"), [(np.int8, 0), (np.uint8, 131), (np.uint8, range(100, 108))])
@@ -276,7 +253,7 @@ def test_integer_convolutions_and_products_are_exact(given: str, stored: Any, ze
     less = np.int64(inputs.get("zero", 77))
     centred = kernels - np.int64(shift).reshape([-1, 1, 1, 1])
     wanted = [
-        sums_of_windows(inputs["data"] - less, centred, 1, 2, 2),
+        convolved(inputs["data"] - less, centred, pads=(1, 1, 1, 1), stride=(2, 2)),
         (inputs["rows"] - less) @ (matrix - np.int64(shift)),
     ]
     for found, expected in zip(computed(network, inputs), wanted, strict=True):
@@ -346,8 +323,7 @@ def test_products_with_dynamic_scales_of_onnxruntime_give_its_values(tmp_path: P
 def test_values_of_16_bits_are_read(opset: int, domain: str, dtype: Any, tmp_path: Path) -> None:
     graph = Quantised(opset=opset)
     parameters = graph.parameters(dtype, 0.001, 300)
-    rounded = graph.node("QuantizeLinear", graph.input("data", [2, 9]), *parameters, domain=domain)
-    network = read(graph, tmp_path, graph.node("DequantizeLinear", rounded, *parameters, domain=domain))
+    network = read(graph, tmp_path, graph.pair(graph.input("data", [2, 9]), *parameters, domain=domain))
     inputs = random_inputs(network)
     inputs["data"] *= 30
     assert_matches_reference(network, inputs, rtol=1e-6)
@@ -460,17 +436,13 @@ def test_what_onnxruntimes_quantiser_writes_is_imported(form: str, tmp_path: Pat
 
 def halves(activation: str = "LeakyRelu") -> tuple[Graph, str]:
     """A product of whole numbers by a half, an activation, and its rounding to whole numbers again."""
-    graph = Graph()
+    graph = Quantised()
     one, half = (graph.weight(np.asarray(value, np.float32)) for value in (1, 0.5))
     zero, none = graph.weight(np.asarray(0, np.int8)), graph.weight(np.asarray(0, np.int32))
-
-    def rounded(value: str) -> str:
-        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, one, zero), one, zero)
-
-    read = rounded(graph.input("data", [1, 16]))
+    read = graph.pair(graph.input("data", [1, 16]), one, zero)
     weights = graph.node("DequantizeLinear", graph.weight(np.eye(16, dtype=np.int8)), half, zero)
     bias = graph.node("DequantizeLinear", graph.weight(np.zeros(16, np.int32)), half, none)
-    return graph, rounded(graph.node(activation, graph.node("Gemm", read, weights, bias)))
+    return graph, graph.pair(graph.node(activation, graph.node("Gemm", read, weights, bias)), one, zero)
 
 
 def test_values_at_a_half_move_by_a_step(tmp_path: Path) -> None:
@@ -500,14 +472,10 @@ def test_scales_of_activations_and_biases_stay() -> None:
 
 @pytest.mark.parametrize(("operator", "nudged"), [("Add", 2), ("Mul", 2), ("MatMul", 0)])
 def test_of_tensors_that_are_added_or_multiplied_the_scales_move(operator: str, nudged: int) -> None:
-    graph = Graph()
-    steps = graph.weight(np.float32(0.05)), graph.weight(np.asarray(3, np.uint8))
-
-    def rounded(value: str) -> str:
-        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *steps), *steps)
-
-    one, other = (rounded(graph.input(name, [4, 4])) for name in ("one", "other"))
-    model = graph.model(rounded(graph.node(operator, one, other)))
+    graph = Quantised()
+    steps = graph.parameters(np.uint8)
+    one, other = (graph.pair(graph.input(name, [4, 4]), *steps) for name in ("one", "other"))
+    model = graph.model(graph.pair(graph.node(operator, one, other), *steps))
     pairs = zip(model.graph.node, with_nudged_weights(model).graph.node, strict=True)
     assert sum(before.input != after.input for before, after in pairs) == nudged
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from support.convolutions import convolved
 from support.onnxruntime_runner import run_onnx
 from support.running import computed
 from support.tengine_kernels import integers_of
 from support.tmfiles import TmFile
-from unit.test_tengine_frontend import convert, convolved
+from unit.test_tengine_frontend import convert
 
 from edgedeploy.frontends.tengine import FORMAT
 from edgedeploy.frontends.tengine.structure import read_structure

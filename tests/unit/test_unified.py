@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from support.convolutions import convolved
 from support.running import computed
 from tvm import relax
 
@@ -20,6 +21,7 @@ from edgedeploy.model.network import Network
 
 DATA = np.random.default_rng(0).standard_normal((1, 4, 3, 5)).astype(np.float32)
 COLUMN = np.float32([1, 2, 3, 4])
+KERNEL = np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32)
 
 
 def module_of(
@@ -44,8 +46,7 @@ def result_of(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
 
 
 def normalisation(build: relax.BlockBuilder, data: Any) -> Any:
-    mean, variance = COLUMN / 4, COLUMN / 2
-    parts = [constant(each) for each in (COLUMN, -COLUMN, mean, variance)]
+    parts = [constant(each) for each in (COLUMN, -COLUMN, COLUMN / 4, COLUMN / 2)]
     return relax.TupleGetItem(build.emit(relax.op.nn.batch_norm(data, *parts, axis=1, epsilon=1e-3, training=False)), 0)
 
 
@@ -55,10 +56,8 @@ def test_batch_normalisation_is_one_product_and_one_sum(shape: tuple[int, ...]) 
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     module = module_of(normalisation, shape)
     assert operators(decompose(module)) == ["multiply", "add"]
-    gamma, beta, mean, variance = (
-        each.reshape([-1] + [1] * (len(shape) - 2)) for each in (COLUMN, -COLUMN, COLUMN / 4, COLUMN / 2)
-    )
-    expected = (data - mean) / np.sqrt(variance + 1e-3) * gamma + beta
+    column = COLUMN.reshape([-1] + [1] * (len(shape) - 2))
+    expected = (data - column / 4) / np.sqrt(column / 2 + 1e-3) * column - column
     np.testing.assert_allclose(result_of(module, data), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -115,11 +114,9 @@ def test_rows_of_pixels_are_those_of_an_exact_quotient(whole: Callable[[Any], An
 
 
 def _in_a_rim(value: float, mode: str = "constant") -> Callable[[relax.BlockBuilder, Any], Any]:
-    weights = constant(np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32))
-
     def make(build: relax.BlockBuilder, data: Any) -> Any:
         padded = build.emit(relax.op.nn.pad(data, [0, 0, 0, 0, 1, 0, 2, 1], mode, value))
-        return relax.op.nn.conv2d(padded, weights, strides=[2, 1], padding=[0, 1, 1, 0])
+        return relax.op.nn.conv2d(padded, constant(KERNEL), strides=[2, 1], padding=[0, 1, 1, 0])
 
     return make
 
@@ -131,10 +128,7 @@ def test_a_convolution_of_an_image_in_a_rim_of_zeros_has_that_padding() -> None:
     assert operators(unified) == ["nn.conv2d"]
     [convolution] = [part for part in parts_of(unified["main"]) if operator_name(part)]
     assert [int(each) for each in convolution.attrs.padding] == [1, 3, 1, 1]
-    padded = np.pad(DATA, [(0, 0), (0, 0), (1, 1), (3, 1)])
-    weights = np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2]
-    wanted = np.einsum("nchwij,ocij->nohw", windows, weights)
+    wanted = convolved(DATA, KERNEL, pads=(1, 3, 1, 1), stride=(2, 1))
     np.testing.assert_allclose(result_of(module, DATA), wanted, rtol=0, atol=1e-4)
 
 
