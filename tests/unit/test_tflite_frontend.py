@@ -15,6 +15,7 @@ from support.fuzzing import damaged, peak_of, survive
 from support.running import outputs_of
 from support.tflite_networks import lstm, small
 from tvm import relax
+from unit.test_unified import module_of
 
 from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
@@ -79,42 +80,37 @@ def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose
 
 
 def test_a_resize_of_nhwc_images_becomes_one_of_planes() -> None:
-    builder = relax.BlockBuilder()
-    image = relax.Var("image", relax.TensorType([1, 4, 6, 3], "float32"))
-    with builder.function("main", [image]):
-        with builder.dataflow():
-            resized = builder.emit(relax.op.image.resize2d(image, (8, 12), layout="NHWC", method="linear"))
-            output = builder.emit_output(resized)
-        builder.emit_func_output(output)
-    script = in_nchw(builder.get()).script()
+    def resized(builder: relax.BlockBuilder, image: relax.Expr) -> relax.Expr:
+        return relax.op.image.resize2d(image, (8, 12), layout="NHWC", method="linear")
+
+    script = in_nchw(module_of(resized, (1, 4, 6, 3))).script()
     assert 'layout="NCHW"' in script
     assert "R.Tensor((1, 8, 12, 3)" in script
 
 
 def test_what_lies_between_convolutions_of_nhwc_images_needs_no_transpose() -> None:
-    builder, random = relax.BlockBuilder(), np.random.default_rng(0)
-    image = relax.Var("image", relax.TensorType([1, 8, 12, 3], "float32"))
+    random = np.random.default_rng(0)
 
     def constant(*shape: int) -> relax.Expr:
         return relax.const(random.standard_normal(shape).astype(np.float32))
 
-    def convolved(data: relax.Expr, channels: int) -> relax.Expr:
+    def convolved(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Expr:
         weights = constant(3, 3, int(data.ty.shape[3]), channels)
         made = relax.op.nn.conv2d(data, weights, padding=1, data_layout="NHWC", kernel_layout="HWIO")
         return builder.emit(relax.op.add(builder.emit(made), constant(channels)))
 
-    with builder.function("main", [image]):
-        with builder.dataflow():
-            data = builder.emit(relax.op.clip(convolved(image, 16), 0, 6))
-            data = builder.emit(relax.op.nn.pad(data, [0, 0, 1, 2, 3, 0, 0, 0]))
-            data = builder.emit(relax.op.nn.prelu(data, constant(16), axis=3))
-            data = builder.emit(relax.op.nn.max_pool2d(data, [2, 2], [2, 2], layout="NHWC"))
-            gate = builder.emit(relax.op.sigmoid(builder.emit(relax.op.mean(data, [1, 2], keepdims=True))))
-            data = builder.emit(relax.op.concat([data, builder.emit(relax.op.multiply(data, gate))], 3))
-            data = builder.emit(relax.op.nn.leakyrelu(convolved(data, 8), 0.1))
-            output = builder.emit_output(relax.op.mean(data, [1, 2]))
-        builder.emit_func_output(output)
-    network = Network(Path("net"), in_nchw(builder.get()), [], [], False, lambda inputs: {}, "nothing")
+    def between(builder: relax.BlockBuilder, image: relax.Expr) -> relax.Expr:
+        data = builder.emit(relax.op.clip(convolved(builder, image, 16), 0, 6))
+        data = builder.emit(relax.op.nn.pad(data, [0, 0, 1, 2, 3, 0, 0, 0]))
+        data = builder.emit(relax.op.nn.prelu(data, constant(16), axis=3))
+        data = builder.emit(relax.op.nn.max_pool2d(data, [2, 2], [2, 2], layout="NHWC"))
+        gate = builder.emit(relax.op.sigmoid(builder.emit(relax.op.mean(data, [1, 2], keepdims=True))))
+        data = builder.emit(relax.op.concat([data, builder.emit(relax.op.multiply(data, gate))], 3))
+        data = builder.emit(relax.op.nn.leakyrelu(convolved(builder, data, 8), 0.1))
+        return relax.op.mean(data, [1, 2])
+
+    module = in_nchw(module_of(between, (1, 8, 12, 3)))
+    network = Network(Path("net"), module, [], [], False, lambda inputs: {}, "nothing")
     assert transposes(lower_network(network, load_board("local"))) == {"edges": 0, "inside": 0}
 
 
