@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.agreement import network_of, random_inputs, results_of
 from support.networks import Graph, unrolled_lstm
-from support.running import computed, outputs_of
+from support.running import computed
 
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
@@ -18,6 +19,7 @@ from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import load_board
 
@@ -73,16 +75,21 @@ def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nda
     """Seeded inputs, weights among them being small, and what onnxruntime makes of them."""
     session = cpu_session(model.SerializeToString())
     random = np.random.default_rng(0)
-    scales = {each.name: 0.2 if each.name.startswith("w") else 1 for each in session.get_inputs()}
-    shapes = {each.name: each.shape for each in session.get_inputs()}
-    inputs = {name: (random.standard_normal(shapes[name]) * by).astype(np.float32) for name, by in scales.items()}
+    inputs = {
+        each.name: (random.standard_normal(each.shape) * (0.2 if each.name.startswith("w") else 1)).astype(np.float32)
+        for each in session.get_inputs()
+    }
     return inputs, session.run(None, inputs)
 
 
-def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
+def read(model: onnx.ModelProto, folder: Path) -> Network:
     onnx.save(model, folder / "net.onnx")
-    read = read_onnx(folder / "net.onnx")
-    return computed(read, {spec.name: inputs[spec.name] for spec in read.inputs})
+    return read_onnx(folder / "net.onnx")
+
+
+def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
+    found = read(model, folder)
+    return computed(found, {spec.name: inputs[spec.name] for spec in found.inputs})
 
 
 def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
@@ -154,7 +161,7 @@ def test_weights_may_be_computed(tmp_path: Path) -> None:
     weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer}
     state = next(name for name, array in weights.items() if array.shape == (1, 60, 20))
     model.graph.input.append(helper.make_tensor_value_info(state, TensorProto.FLOAT, [1, 60, 20]))
-    del model.graph.initializer[[weight.name for weight in model.graph.initializer].index(state)]
+    del model.graph.initializer[[*weights].index(state)]
     assert_agrees(model, tmp_path)
 
 
@@ -174,16 +181,14 @@ def test_sequences_may_begin_with_the_batch_though_onnxruntime_refuses_that(tmp_
 def test_code_does_not_grow_with_the_length_of_sequences(tmp_path: Path) -> None:
     texts = []
     for steps in (50, 5000):
-        onnx.save(network(Layer("LSTM", steps=steps, states=False)), tmp_path / "net.onnx")
-        lowered = lower_network(read_onnx(tmp_path / "net.onnx"), load_board("rpi4"))
+        lowered = lower_network(read(network(Layer("LSTM", steps=steps, states=False)), tmp_path), load_board("rpi4"))
         [function] = [entry.function for entry in lowered.functions.values() if entry.template == "recurrence"]
         texts.append(re.sub(r"\d+", "", function.script()))
     assert texts[0] == texts[1]
 
 
 def test_products_with_the_inputs_of_all_steps_are_one(tmp_path: Path) -> None:
-    onnx.save(network(Layer("LSTM", steps=30, attributes=BOTH)), tmp_path / "net.onnx")
-    lowered = lower_network(read_onnx(tmp_path / "net.onnx"), load_board("rpi4"))
+    lowered = lower_network(read(network(Layer("LSTM", steps=30, attributes=BOTH)), tmp_path), load_board("rpi4"))
     [product] = [entry for entry in lowered.functions.values() if entry.template == "matmul"]
     [loop] = [entry for entry in lowered.functions.values() if entry.template == "recurrence"]
     assert loop.packing is not None
@@ -205,9 +210,8 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
     [node] = model.graph.node
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     del model.graph.value_info[:]
-    onnx.save(model, tmp_path / "net.onnx")
     with pytest.raises(ModelError, match=message):
-        read_onnx(tmp_path / "net.onnx")
+        read(model, tmp_path)
 
 
 @pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
@@ -218,16 +222,14 @@ def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...],
     other = np.ones(shape, np.int32 if place == 4 else np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(other, "other"))
     del model.graph.value_info[:]
-    onnx.save(model, tmp_path / "net.onnx")
     with pytest.raises(ModelError, match=r"cannot be imported: node .*lstm"):
-        read_onnx(tmp_path / "net.onnx")
+        read(model, tmp_path)
 
 
 @pytest.mark.parametrize("lengths", [(8,), (-1,)])
 def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...], tmp_path: Path) -> None:
-    onnx.save(network(Layer("RNN", lengths=lengths)), tmp_path / "net.onnx")
     with pytest.raises(ModelError, match="its sequences claim"):
-        read_onnx(tmp_path / "net.onnx")
+        read(network(Layer("RNN", lengths=lengths)), tmp_path)
 
 
 def test_lengths_that_are_computed_are_refused(tmp_path: Path) -> None:
@@ -235,9 +237,8 @@ def test_lengths_that_are_computed_are_refused(tmp_path: Path) -> None:
     [lengths] = [weight for weight in model.graph.initializer if weight.data_type == TensorProto.INT32]
     model.graph.input.append(helper.make_tensor_value_info(lengths.name, TensorProto.INT32, [1]))
     model.graph.initializer.remove(lengths)
-    onnx.save(model, tmp_path / "net.onnx")
     with pytest.raises(ModelError, match="the lengths of its sequences depend on the network's input"):
-        read_onnx(tmp_path / "net.onnx")
+        read(model, tmp_path)
 
 
 def test_packed_weights_lie_in_the_order_in_which_tiles_read_them() -> None:
@@ -269,15 +270,11 @@ def unrolled_in(graph: Graph, batch: int, **others: int) -> tuple[list[str], lis
     return unrolled_lstm(graph, graph.input("data", [*shape]), shape, HIDDEN, **others)
 
 
-def templates(graph: Graph, path: Path, *outputs: str) -> list[str | None]:
+def templates(graph: Graph, *outputs: str) -> list[str | None]:
     """Of all functions, once their results were compared with onnxruntime's."""
-    graph.save(path, *outputs)
-    network = read_onnx(path)
+    network = network_of(graph, *outputs)
     compiled = compile_network(network, load_board("local"))
-    shape = [int(size) for size in network.inputs[0].shape]
-    data = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-    session = cpu_session(path)
-    for found, wanted in zip(outputs_of(compiled, {"data": data}), session.run(None, {"data": data}), strict=True):
+    for found, wanted in results_of(compiled, network, random_inputs(network, seed=2)):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         np.testing.assert_allclose(found, wanted, atol=2e-6)
     return [record["template"] for record in functions(compiled)]
@@ -285,33 +282,32 @@ def templates(graph: Graph, path: Path, *outputs: str) -> list[str | None]:
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("batch", [1, 3])
-def test_an_unrolled_lstm_is_one_loop(tmp_path: Path, batch: int) -> None:
+def test_an_unrolled_lstm_is_one_loop(batch: int) -> None:
     graph = Graph()
     states, cells = unrolled_in(graph, batch)
     every = graph.node("Concat", *states, axis=0)
-    found = templates(graph, tmp_path / "net.onnx", every, states[-1], cells[-1], states[2])
-    assert found.count("recurrence") == 1
-    assert found.count("matmul") == 1
+    found = templates(graph, every, states[-1], cells[-1], states[2])
+    assert found.count("recurrence") == found.count("matmul") == 1
 
 
 @pytest.mark.compiles
-def test_states_behind_a_constant_are_concatenated_with_it(tmp_path: Path) -> None:
+def test_states_behind_a_constant_are_concatenated_with_it() -> None:
     graph = Graph()
     states, _ = unrolled_in(graph, 1)
     every = graph.node("Concat", graph.normal(1, 1, HIDDEN), *states, axis=0)
-    assert "recurrence" in templates(graph, tmp_path / "net.onnx", every)
+    assert "recurrence" in templates(graph, every)
 
 
 @pytest.mark.compiles
-def test_cells_in_between_are_computed_beside_the_loop(tmp_path: Path) -> None:
+def test_cells_in_between_are_computed_beside_the_loop() -> None:
     graph = Graph()
     states, cells = unrolled_in(graph, 2)
-    assert "recurrence" in templates(graph, tmp_path / "net.onnx", states[-1], cells[1])
+    assert "recurrence" in templates(graph, states[-1], cells[1])
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", [{"odd_step": 3}, {"count": STEPS - 1}], ids=["other weights", "a part of the steps"])
-def test_what_is_no_lstm_over_all_steps_stays_as_it_was(tmp_path: Path, case: dict[str, int]) -> None:
+def test_what_is_no_lstm_over_all_steps_stays_as_it_was(case: dict[str, int]) -> None:
     graph = Graph()
     states, _ = unrolled_in(graph, 1, **case)
-    assert "recurrence" not in templates(graph, tmp_path / "net.onnx", states[-1])
+    assert "recurrence" not in templates(graph, states[-1])
