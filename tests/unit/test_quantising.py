@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 from support.networks import Graph
 from support.quantised_files import constants, integers_of, producer, scale_of
 
@@ -36,15 +35,24 @@ def network(path: Path, opset: int = 13) -> Path:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    folder = tmp_path_factory.mktemp("inputs")
-    for index, array in enumerate(arrays()):
-        np.savez(folder / f"{index}.npz", data=array)
+    folder = written(tmp_path_factory.mktemp("inputs"), *({"data": array} for array in arrays()))
     return array_samples(folder, sorted(folder.glob("*.npz")), prepared_of(network(folder / "net.onnx")).inputs)
 
 
 def arrays(count: int = 12) -> list[np.ndarray]:
     random = np.random.default_rng(5)
     return [random.normal(0, 1, SHAPE).astype(np.float32) for _ in range(count)]
+
+
+def written(folder: Path, *samples: dict[str, np.ndarray]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for index, sample in enumerate(samples):
+        np.savez(folder / f"{index}.npz", **sample)  # type: ignore[arg-type]
+    return folder
+
+
+def first(model: onnx.ModelProto, *operators: str) -> onnx.NodeProto:
+    return next(node for node in model.graph.node if node.op_type in operators)
 
 
 def prepared_of(path: Path) -> Prepared:
@@ -65,7 +73,7 @@ def folded_weights(path: Path) -> dict[str, np.ndarray]:
     """Weights of the first convolution with batch normalisation folded in, by its definition in float64."""
     model = onnx.load(path)
     weights = constants(model)
-    conv, norm = (next(n for n in model.graph.node if n.op_type == kind) for kind in ("Conv", "BatchNormalization"))
+    conv, norm = first(model, "Conv"), first(model, "BatchNormalization")
     gamma, beta, mean, variance = (weights[name].astype(np.float64) for name in norm.input[1:])
     factor = gamma / np.sqrt(variance + 1e-5)
     return {
@@ -76,8 +84,7 @@ def folded_weights(path: Path) -> dict[str, np.ndarray]:
 
 def test_weights_are_bytes_with_a_scale_per_channel_and_no_offset(made: Made, tmp_path: Path, samples: Samples) -> None:
     wanted = folded_weights(network(tmp_path / "net.onnx"))
-    conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
-    values, scale, zero = integers_of(made.model, conv.input[1])
+    values, scale, zero = integers_of(made.model, first(made.model, "Conv").input[1])
     assert (values.dtype, scale.dtype, zero.dtype) == (np.int8, np.float32, np.int8)
     assert scale.shape == zero.shape == (8,)
     assert not zero.any()
@@ -90,7 +97,7 @@ def test_weights_are_bytes_with_a_scale_per_channel_and_no_offset(made: Made, tm
 
 def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> None:
     wanted = folded_weights(network(tmp_path / "net.onnx"))["bias"]
-    conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
+    conv = first(made.model, "Conv")
     _, weight_scale, _ = integers_of(made.model, conv.input[1])
     values, scale, zero = integers_of(made.model, conv.input[2])
     data = scale_of(made.model, "data")
@@ -127,7 +134,7 @@ def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
 
 
 def test_what_no_layer_follows_stays_in_float(made: Made) -> None:
-    softmax = next(node for node in made.model.graph.node if node.op_type == "Softmax")
+    softmax = first(made.model, "Softmax")
     assert softmax.output[0] == made.model.graph.output[0].name
     assert scale_of(made.model, softmax.output[0]) is None
 
@@ -162,12 +169,9 @@ def test_every_method_gives_a_network_that_agrees(tmp_path: Path, samples: Sampl
 def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.conv(graph.input("data", [1, 1, 600, 600]), 1, 1, 1))
-    inputs = tmp_path / "inputs"
-    inputs.mkdir()
     values = np.random.default_rng(0).uniform(-1, 1, (1, 1, 600, 600)).astype(np.float32)
     values[0, 0, 0, 0] = 1000
-    np.savez(inputs / "a.npz", data=values)
-    scales = {}
+    inputs, scales = written(tmp_path / "inputs", {"data": values}), {}
     for method in ("minmax", "percentile"):
         scales[method] = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")[0]
     assert scales["minmax"] == pytest.approx(1001 / 255, rel=1e-3)
@@ -176,7 +180,7 @@ def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None
 
 def test_layers_that_are_kept_have_float_weights(tmp_path: Path, samples: Samples) -> None:
     result = made_of(network(tmp_path / "net.onnx"), samples, keep=["gemm*"])
-    gemm = next(node for node in result.model.graph.node if node.op_type == "Gemm")
+    gemm = first(result.model, "Gemm")
     assert constants(result.model)[gemm.input[1]].dtype == np.float32
     assert [layer.operator for layer in result.kept] == ["Gemm"]
     assert result.record.kept == [gemm.name]
@@ -208,9 +212,9 @@ def unruly(path: Path) -> tuple[Path, str]:
     """A network of which one layer, whose output reaches from thousands to thousandths, is ruined by eight bits."""
     graph = Graph()
     data = graph.node("Relu", graph.conv(graph.input("data", list(SHAPE)), 3, 8, 3, pads=[1, 1, 1, 1]))
-    factors = graph.weight(np.array([4000, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3], np.float32).reshape(1, 8, 1, 1))
-    wide = graph.node("Mul", data, factors)
-    back = graph.weight((1 / np.array([4000] + [1e-3] * 7)).astype(np.float32).reshape(1, 8, 1, 1))
+    factors = np.reshape([4000] + [1e-3] * 7, (1, 8, 1, 1))
+    wide, back = (graph.weight(each.astype(np.float32)) for each in (factors, 1 / factors))
+    wide = graph.node("Mul", data, wide)
     last = graph.conv(graph.node("Mul", wide, back), 8, 8, 3, pads=[1, 1, 1, 1])
     return graph.save(path, graph.node("GlobalAveragePool", last)), wide
 
@@ -318,9 +322,7 @@ def test_a_network_without_weights_has_nothing_to_quantise(tmp_path: Path, sampl
 
 def test_values_that_are_no_numbers_have_no_range(tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx")
-    inputs = tmp_path / "inputs"
-    inputs.mkdir()
-    np.savez(inputs / "a.npz", data=np.full(SHAPE, np.inf, np.float32))
+    inputs = written(tmp_path / "inputs", {"data": np.full(SHAPE, np.inf, np.float32)})
     with pytest.raises(InputError, match="infinite or no numbers"):
         make(find_task(str(path), inputs), Settings())
 
@@ -330,21 +332,19 @@ def test_values_beyond_float32_inside_the_network_are_said(tmp_path: Path, metho
     graph = Graph()
     product = graph.node("MatMul", graph.input("data", [1, 4]), graph.normal(4, 4))
     path = graph.save(tmp_path / "net.onnx", graph.node("Tanh", graph.node("Mul", product, product)))
-    for index, value in enumerate((1, 1e30)):
-        np.savez(tmp_path / f"{index}.npz", data=np.full((1, 4), value, np.float32))
+    written(tmp_path, *({"data": np.full((1, 4), value, np.float32)} for value in (1, 1e30)))
     with pytest.raises(InputError, match="infinite or no numbers"):
         make(find_task(str(path), tmp_path), Settings(method))
 
 
-@pytest.mark.parametrize("first", [5, 1000])
-def test_inputs_that_the_network_cannot_compute_with_are_said(tmp_path: Path, first: int) -> None:
+@pytest.mark.parametrize("place", [5, 1000])
+def test_inputs_that_the_network_cannot_compute_with_are_said(tmp_path: Path, place: int) -> None:
     graph = Graph()
     data = graph.input("data", [1, 40])
     taken = graph.node("Gather", data, graph.input("place", [1], onnx.TensorProto.INT64), axis=1)
     product = graph.node("MatMul", data, graph.normal(40, 8))
     path = graph.save(tmp_path / "net.onnx", graph.node("Add", product, taken))
-    for index, place in enumerate((first, 1000)):
-        np.savez(tmp_path / f"{index}.npz", data=np.ones((1, 40), np.float32), place=np.array([place]))
+    written(tmp_path, *({"data": np.ones((1, 40), np.float32), "place": np.array([each])} for each in (place, 1000)))
     with pytest.raises(InputError, match="cannot compute with") as raised:
         make(find_task(str(path), tmp_path), Settings())
     assert "idx=1000" in str(raised.value)
@@ -362,7 +362,6 @@ def test_weights_of_a_product_have_a_scale_for_each_of_its_columns(tmp_path: Pat
     weights = graph.normal(432, 6)
     path = graph.save(tmp_path / "net.onnx", graph.node("MatMul", flat, weights))
     result = made_of(path, samples)
-    product = next(node for node in result.model.graph.node if node.op_type in ("MatMul", "Gemm"))
-    _, scale, _ = integers_of(result.model, product.input[1])
-    stated = next(numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer if each.name == weights)
+    _, scale, _ = integers_of(result.model, first(result.model, "MatMul", "Gemm").input[1])
+    stated = constants(onnx.load(path))[weights]
     np.testing.assert_allclose(scale, np.abs(stated).max(axis=0) / 127, rtol=1e-5)
