@@ -50,6 +50,7 @@ def test_images_are_found_at_any_depth_but_not_in_hidden_folders(tmp_path: Path)
     assert levels(samples) == [2, 1, 0]
     assert levels(samples) == [2, 1, 0], "they can be gone through again"
     assert len(samples) == 3
+    assert levels(found(tmp_path / "b.png")) == [0]
 
 
 def test_of_many_images_some_are_taken_evenly(tmp_path: Path) -> None:
@@ -89,10 +90,6 @@ def test_a_video_gives_some_of_its_images(tmp_path: Path) -> None:
     assert len(samples) == 4
     np.testing.assert_allclose(levels(samples), [0, 50, 100, 150], atol=4)
     np.testing.assert_allclose(levels(samples.some(2)), [0, 100], atol=4)
-
-
-def test_a_single_image_is_one_sample(tmp_path: Path) -> None:
-    assert levels(found(write_image(tmp_path / "one.png", 3))) == [3]
 
 
 def test_arrays_are_taken_before_images_and_need_no_demo(tmp_path: Path) -> None:
@@ -227,37 +224,37 @@ def test_boxes_agree_that_overlap_by_half(one: list[Detection], other: list[Dete
     assert matches(one, other) == matches(other, one) == wanted
 
 
-def test_average_precision_is_that_of_a_worked_example() -> None:
-    """Four things, five boxes from best to worst: right, wrong, right, wrong, right.
-
-    Precision is 1 up to a recall of 1/4, 2/3 up to 2/4 and 3/5 up to 3/4: 26, 25 and 25 of COCO's 101 recalls.
-    """
-    truths = [[Truth(0, LEFT), Truth(0, RIGHT)], [Truth(0, LEFT), Truth(0, RIGHT)]]
-    far = (50.0, 50.0, 60.0, 60.0)
-    found = [[box(LEFT, 0.9), box(far, 0.8), box(RIGHT, 0.7)], [box(far, 0.6), box(LEFT, 0.5)]]
-    assert mean_average_precision(truths, found) == pytest.approx((26 + 25 * 2 / 3 + 25 * 3 / 5) / 101)
+ONE, BOTH = [Truth(0, LEFT)], [Truth(0, LEFT), Truth(0, RIGHT)]
+FAR = (50.0, 50.0, 60.0, 60.0)
+CROWD = Truth(0, (15.0, 0.0, 100.0, 100.0), crowd=True)
+CLASSES = [Truth(0, LEFT), Truth(3, RIGHT)]
 
 
-def test_the_mean_is_over_the_classes_that_there_are() -> None:
-    truths = [[Truth(0, LEFT), Truth(3, RIGHT)]]
-    assert mean_average_precision(truths, [[box(LEFT)]]) == pytest.approx(0.5)
-    assert mean_average_precision(truths, [[box(LEFT), box(RIGHT, class_id=3), box(LEFT, 0.1, 7)]]) == pytest.approx(1)
-
-
-def test_a_thing_is_found_once() -> None:
-    assert mean_average_precision([[Truth(0, LEFT)]], [[box(LEFT, 0.5), box(LEFT, 0.9)]]) == pytest.approx(1)
-    twice = mean_average_precision([[Truth(0, LEFT), Truth(0, RIGHT)]], [[box(LEFT), box(LEFT)]])
-    assert twice == pytest.approx(51 / 101)
-
-
-def test_what_lies_in_a_crowd_counts_for_nothing() -> None:
-    truths = [[Truth(0, LEFT), Truth(0, (15.0, 0.0, 100.0, 100.0), crowd=True)]]
-    assert mean_average_precision(truths, [[box(RIGHT, 0.95), box(LEFT, 0.9)]]) == pytest.approx(1)
-
-
-def test_no_boxes_are_no_precision() -> None:
-    assert mean_average_precision([[Truth(0, LEFT)]], [[]]) == 0
-    assert mean_average_precision([[]], [[box(LEFT)]]) == 0
+@pytest.mark.parametrize(
+    ("truths", "found", "wanted"),
+    [
+        # Four things, five boxes from best to worst: right, wrong, right, wrong, right. Precision is 1 up to a recall
+        # of 1/4, 2/3 up to 2/4 and 3/5 up to 3/4: 26, 25 and 25 of COCO's 101 recalls.
+        (
+            [BOTH, BOTH],
+            [[box(LEFT, 0.9), box(FAR, 0.8), box(RIGHT, 0.7)], [box(FAR, 0.6), box(LEFT, 0.5)]],
+            (26 + 25 * 2 / 3 + 25 * 3 / 5) / 101,
+        ),
+        ([CLASSES], [[box(LEFT)]], 0.5),
+        ([CLASSES], [[box(LEFT), box(RIGHT, class_id=3), box(LEFT, 0.1, 7)]], 1),
+        ([ONE], [[box(LEFT, 0.5), box(LEFT, 0.9)]], 1),
+        ([BOTH], [[box(LEFT), box(LEFT)]], 51 / 101),
+        ([[*ONE, CROWD]], [[box(RIGHT, 0.95), box(LEFT, 0.9)]], 1),
+        ([ONE], [[]], 0),
+        ([[]], [[box(LEFT)]], 0),
+    ],
+    ids=[
+        *("a worked example", "one of two classes", "a class that is not there", "a thing twice", "one of two things"),
+        *("what lies in a crowd", "no boxes", "no things"),
+    ],
+)
+def test_mean_average_precision(truths: list[list[Truth]], found: list[list[Detection]], wanted: float) -> None:
+    assert mean_average_precision(truths, found) == pytest.approx(wanted)
 
 
 def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> None:
