@@ -1,6 +1,8 @@
 """TensorFlow Lite's operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be."""
 
 import struct
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,125 +33,93 @@ def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None 
     return found
 
 
-@pytest.mark.compiles
-@pytest.mark.parametrize("slopes", [(1, 1, 6), (6,), (1, 5, 1), (4, 5, 6)], ids=str)
-def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, ...]) -> None:
-    check(tmp_path, of_one("PRELU", [(1, 4, 5, 6), values(*slopes)], [(1, 4, 5, 6)]))
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize(
-    "modes", [{}, {"AlignCorners": True}, {"HalfPixelCenters": True}], ids=lambda modes: "".join(modes) or "plain"
-)
-@pytest.mark.parametrize("size", [(9, 8), (1, 8), (1, 1)], ids=str)
-@pytest.mark.parametrize("operator", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
-def test_images_are_resized(tmp_path: Path, operator: str, size: tuple[int, int], modes: dict[str, bool]) -> None:
-    check(tmp_path, of_one(operator, [(1, 5, 4, 3), np.int32(size)], [(1, *size, 3)], modes, version=3))
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("axis", "batch", "data", "indices", "output"),
-    [
+def networks() -> Iterator[tuple[str, bytes]]:
+    """A file of one operator for each of its uses."""
+    for slopes in [(1, 1, 6), (6,), (1, 5, 1), (4, 5, 6)]:  # along any axes
+        yield f"PRELU of {slopes}", of_one("PRELU", [(1, 4, 5, 6), values(*slopes)], [(1, 4, 5, 6)])
+    for operator, size, mode in product(
+        ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"],
+        [(9, 8), (1, 8), (1, 1)],
+        ["", "AlignCorners", "HalfPixelCenters"],
+    ):
+        given, options = [(1, 5, 4, 3), np.int32(size)], {mode: True} if mode else {}
+        yield f"{operator} to {size} {mode}", of_one(operator, given, [(1, *size, 3)], options, version=3)
+    for axis, batch, data, indices, output in [  # for each part of a batch
         (1, 1, (2, 3, 4), (2, 2), (2, 2, 4)),
         (2, 1, (2, 3, 4), (2, 5), (2, 3, 5)),
         (2, 2, (2, 3, 4, 2), (2, 3, 1), (2, 3, 1, 2)),
         (-1, -1, (2, 3, 4), (2, 2), (2, 3, 2)),
         (1, 0, (2, 3, 4), (2, 2), (2, 2, 2, 4)),
-    ],
-    ids=str,
-)
-def test_values_are_gathered_for_each_part_of_a_batch(
-    tmp_path: Path, axis: int, batch: int, data: tuple[int, ...], indices: tuple[int, ...], output: tuple[int, ...]
-) -> None:
-    places = np.arange(np.prod(indices), dtype=np.int32).reshape(indices) % data[axis]
-    check(tmp_path, of_one("GATHER", [data, places], [output], {"Axis": axis, "BatchDims": batch}, version=5))
-
-
-@pytest.mark.compiles
-def test_depth_becomes_space(tmp_path: Path) -> None:
-    check(tmp_path, of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2}))
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("shape", "kept", "output"),
-    [
+    ]:
+        places = np.arange(np.prod(indices), dtype=np.int32).reshape(indices) % data[axis]
+        options = {"Axis": axis, "BatchDims": batch}
+        yield f"GATHER {axis} {batch} {data}", of_one("GATHER", [data, places], [output], options, version=5)
+    yield "DEPTH_TO_SPACE", of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2})
+    for shape, kept, output in [
         ((2, 1, 6), False, (2, 4)),
         ((1, 1, 1, 6), False, (1, 4)),
         ((2, 3, 2), False, (2, 4)),
         ((2, 3, 6), True, (2, 3, 4)),
         ((3, 6), False, (3, 4)),
-    ],
-    ids=str,
-)
-def test_dense_layers_keep_axes(tmp_path: Path, shape: tuple[int, ...], kept: bool, output: tuple[int, ...]) -> None:
-    options = {"KeepNumDims": kept, "FusedActivationFunction": 1}
-    check(tmp_path, of_one("FULLY_CONNECTED", [shape, values(4, 6), values(4)], [output], options, version=5))
+    ]:
+        given, options = [shape, values(4, 6), values(4)], {"KeepNumDims": kept, "FusedActivationFunction": 1}
+        yield f"FULLY_CONNECTED of {shape}", of_one("FULLY_CONNECTED", given, [output], options, version=5)
+    for (padding, kernel, output), bias in product(
+        [(SAME, 3, (8, 10)), (SAME, 3, (7, 9)), (SAME, 2, (8, 10)), (VALID, 3, (9, 11)), (VALID, 2, (8, 10))],
+        [True, False],
+    ):
+        given = [np.int32([1, *output, 4]), values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
+        options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
+        name = f"TRANSPOSE_CONV {padding} {kernel} to {output}{'' if bias else ' without a bias'}"
+        yield name, of_one("TRANSPOSE_CONV", given, [(1, *output, 4)], options, version=3)
+
+
+def windows_and_weights() -> Iterator[tuple[str, bytes]]:
+    for (body, start), (sizes, strides, padding) in product(
+        {"MAXIMUM": -np.inf, "MINIMUM": np.inf, "ADD": 0.0}.items(),
+        [
+            ([1, 1, 2, 2], [1, 1, 2, 2], [0] * 8),
+            ([1, 3, 2, 1], [1, 2, 1, 1], [0, 0, 1, 0, 0, 1, 0, 0]),
+            ([1, 1, 2, 2, 2], [1, 1, 2, 2, 2], [0] * 10),
+            ([2, 3], [1, 2], [0, 1, 1, 1]),
+        ],
+    ):
+        shape = [1, 6, 7, 8, 6][: len(sizes)] if len(sizes) > 2 else [6, 7]
+        rows = zip(shape, sizes, strides, padding[::2], padding[1::2], strict=True)
+        made = [(size + before + after - window) // stride + 1 for size, window, stride, before, after in rows]
+        vectors = {"WindowDimensions": sizes, "WindowStrides": strides, "Padding": padding}
+        options = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
+        options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
+        given, options["BodySubgraphIndex"] = [shape, np.array(start, np.float32)], 1
+        yield f"{body} of windows {sizes}", of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, body=body)
+    for dtype, (title, count, *form) in product(
+        ["float16", "float32"],
+        [
+            ("rows", 3, (3, 4), (0, 1), (), (3, ("Int32Vector", [0, 2, 2, 3], [0, 3, 1]))),
+            ("columns", 4, (4, 3), (1, 0), (), (3, ("Uint8Vector", [0, 1, 3, 4], [2, 0, 3, 1]))),
+            ("blocks", 18, (4, 6), (0, 1, 2, 3), (0, 1), (2, ("Uint16Vector", [0, 1, 3], [1, 0, 1]), 2, 3)),
+            ("blocks of columns", 8, (2, 8), (0, 1, 2), (1,), (2, ("Uint8Vector", [0, 1, 2], [1, 0]), 4)),
+        ],
+    ):
+        yield f"DENSIFY of {title} of {dtype}", sparse(values(count, dtype=dtype), *form)
+    for shape in [(1, 7, 2), (1, 7, 3)]:
+        yield f"TransformLandmarks of {shape}", of_one("TransformLandmarks", [shape, (1, 4, 4)], [shape], version=2)
+
+
+NETWORKS = dict([*networks(), *windows_and_weights()])
+REDUNDANT = ("MINIMUM", "ADD", "without a bias", "of float32")
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    ("padding", "kernel", "output"),
-    [(SAME, 3, (8, 10)), (SAME, 3, (7, 9)), (SAME, 2, (8, 10)), (VALID, 3, (9, 11)), (VALID, 2, (8, 10))],
-    ids=str,
-)
-@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_transposed_conv_shapes(tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool) -> None:
-    given = [np.int32([1, *output, 4]), values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
-    options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
-    check(tmp_path, of_one("TRANSPOSE_CONV", given, [(1, *output, 4)], options, version=3))
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("sizes", "strides", "padding"),
+    "content",
     [
-        ([1, 1, 2, 2], [1, 1, 2, 2], [0] * 8),
-        ([1, 3, 2, 1], [1, 2, 1, 1], [0, 0, 1, 0, 0, 1, 0, 0]),
-        ([1, 1, 2, 2, 2], [1, 1, 2, 2, 2], [0] * 10),
-        ([2, 3], [1, 2], [0, 1, 1, 1]),
-    ],
-    ids=["NCHW", "NHWC", "NCDHW", "plain"],
-)
-@pytest.mark.parametrize(
-    ("body", "start"),
-    [
-        ("MAXIMUM", -np.inf),
-        pytest.param("MINIMUM", np.inf, marks=pytest.mark.slow),
-        pytest.param("ADD", 0.0, marks=pytest.mark.slow),
+        pytest.param(content, id=name, marks=pytest.mark.slow if any(part in name for part in REDUNDANT) else ())
+        for name, content in NETWORKS.items()
     ],
 )
-def test_windows_are_reduced(
-    tmp_path: Path, sizes: list[int], strides: list[int], padding: list[int], body: str, start: float
-) -> None:
-    shape = [1, 6, 7, 8, 6][: len(sizes)] if len(sizes) > 2 else [6, 7]
-    rows = zip(shape, sizes, strides, padding[::2], padding[1::2], strict=True)
-    made = [(size + before + after - window) // stride + 1 for size, window, stride, before, after in rows]
-    vectors = {"WindowDimensions": sizes, "WindowStrides": strides, "Padding": padding}
-    options: dict[str, Any] = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
-    options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
-    options["BodySubgraphIndex"] = 1
-    given = [shape, np.array(start, np.float32)]
-    check(tmp_path, of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, body=body))
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float16"])
-@pytest.mark.parametrize(
-    ("shape", "order", "blocks", "levels", "count"),
-    [
-        ((3, 4), (0, 1), (), (3, ("Int32Vector", [0, 2, 2, 3], [0, 3, 1])), 3),
-        ((4, 3), (1, 0), (), (3, ("Uint8Vector", [0, 1, 3, 4], [2, 0, 3, 1])), 4),
-        ((4, 6), (0, 1, 2, 3), (0, 1), (2, ("Uint16Vector", [0, 1, 3], [1, 0, 1]), 2, 3), 18),
-        ((2, 8), (0, 1, 2), (1,), (2, ("Uint8Vector", [0, 1, 2], [1, 0]), 4), 8),
-    ],
-    ids=["rows", "columns", "blocks", "blocks of columns"],
-)
-def test_sparse_weights_are_written_out(
-    tmp_path: Path, dtype: str, shape: Any, order: Any, blocks: Any, levels: Any, count: int
-) -> None:
-    check(tmp_path, sparse(values(count, dtype=dtype), shape, order, blocks, levels))
+def test_an_operator_gives_litert_s_values(tmp_path: Path, content: bytes) -> None:
+    check(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -297,10 +267,3 @@ def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -
     assert (found == 0).any()  # outside of the image
     [same] = check(tmp_path, content, inputs={"given0": image, "given1": np.eye(4, dtype=np.float32)[None]})
     np.testing.assert_allclose(same, image[:, :5, :6], rtol=0, atol=1e-5)
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize("dimensions", [2, 3])
-def test_landmarks_are_moved_by_a_matrix(tmp_path: Path, dimensions: int) -> None:
-    shape = (1, 7, dimensions)
-    check(tmp_path, of_one("TransformLandmarks", [shape, (1, 4, 4)], [shape], version=2))
