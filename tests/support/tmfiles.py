@@ -19,10 +19,8 @@ Field = int | float | bool | Sequence[int]
 class TmFile:
     """A network that grows node by node; tensors are known by number."""
 
-    def __init__(self, *, version: int = 2, origin: int = 2, layout: int = 0) -> None:
-        self.version = version
-        self.origin = origin
-        self.layout = layout
+    def __init__(self, *, origin: int = 2) -> None:
+        self.version, self.origin, self.layout = 2, origin, 0
         self.tensors: list[tuple[str, Sequence[int] | None, int, str, bytes | None]] = []
         self.nodes: list[tuple[str, int, Sequence[Field], Sequence[int], Sequence[int]]] = []
         self.inputs: list[int] = []

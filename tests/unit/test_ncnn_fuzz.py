@@ -29,14 +29,8 @@ CHAIN = [
     "Reduction mean 1 1 three mean 0=3 1=0 -23303=2,1,2 5=1",
     "InnerProduct dense 1 1 mean dense 0=4 1=1 2=32",
 ]
-CHAIN_WEIGHTS = (
-    tagged(np.ones(216), FLOAT16)
-    + plain([0] * 8)
-    + tagged(np.ones(72))
-    + plain([0] * 8)
-    + tagged([1] * 32)
-    + plain([0] * 4)
-)
+CHAIN_WEIGHTS = tagged(np.ones(216), FLOAT16) + plain([0] * 8) + tagged(np.ones(72)) + plain([0] * 8)
+CHAIN_WEIGHTS += tagged([1] * 32) + plain([0] * 4)
 
 HOSTILE = ["0", "-1", "1", "2", "-233", "-234", "2147483647", "-2147483648", "4294967296", "1e30", "-1e30", "1e999"]
 HOSTILE += ["0.0", "nan", "x", "", "9" * 5000, "3,1,2", "1,1", "65536", "0x10", "1.5", "-23300=2147483647,1"]
@@ -95,10 +89,7 @@ def test_long_texts_take_time_in_proportion(tmp_path: Path) -> None:
     relus = [f"ReLU same 1 1 b{index} b{index + 1}" for index in range(20_000)]
     many = write(tmp_path, ["Input in 0 1 b0 0=4", *relus], name="many")
     outputs = " ".join(f"o{index}" for index in range(20_000))
-    wide = write(
-        tmp_path,
-        ["Input in 0 1 a 0=20000", f"Slice same 1 20000 a {outputs} -23300=20000," + ",".join(["-233"] * 20_000)],
-        name="wide",
-    )
+    parts = f"Slice same 1 20000 a {outputs} -23300=20000," + ",".join(["-233"] * 20_000)
+    wide = write(tmp_path, ["Input in 0 1 a 0=20000", parts], name="wide")
     for path in (many, wide):
         assert survive(partial(FORMAT.convert, FORMAT.files(path), {}), seconds=10)
