@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
+from onnx.parser import parse_model
 from support.commands import output_of, refusal
 
 from edgedeploy.building import prepare
@@ -24,49 +25,37 @@ from edgedeploy.zoo.source import find_source
 DATA = np.linspace(-2, 2, 2 * 3 * 5, dtype=np.float32).reshape(1, 2, 3, 5)
 
 
-def node(operator: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(operator, inputs, [output], **attributes)
+def model(nodes: str, inputs: str = "", **weights: Any) -> onnx.ModelProto:
+    """A model with the input `data`, others, and the output `y`; nodes and inputs as `onnx.parser` reads them."""
+    given = ", ".join(["float[1,2,3,5] data", *([inputs] if inputs else [])])
+    made = parse_model(f'<ir_version: 8, opset_import: ["": 17]> graph ({given}) => (float[] y) {{ {nodes} }}')
+    made.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items())
+    return made
 
 
-def ints(name: str, *values: int) -> TensorProto:
-    return numpy_helper.from_array(np.array(values, np.int64), name)
-
-
-def scalar(name: str, value: int) -> TensorProto:
-    return numpy_helper.from_array(np.array(value, np.int64), name)
-
-
-def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], **inputs: tuple[int, list[Any]]) -> onnx.ModelProto:
-    """A model with the input `data`, others, and the output `y`."""
-    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **inputs}
-    values = [helper.make_tensor_value_info(name, *kind) for name, kind in every.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "graph", values, [output], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+WINDOW = """
+    shape# = Shape(before)
+    size# = Gather<axis = 0>(shape#, axis)
+    minus# = Sub(four, size#)
+    missing# = Mod(minus#, four)
+    column# = Unsqueeze(missing#, axes)
+    widths# = Concat<axis = 0>(three, zero, three, column#)
+    padded# = Pad(before, widths#)
+    end# = Unsqueeze(size#, axes)
+    slice# = Slice(padded#, zero, end#, along)
+    again# = Reshape(slice#, shape#)
+    after = Tanh(again#)
+"""
 
 
 def windows(count: int) -> onnx.ModelProto:
     """As Swin pads to whole windows, `count` times: Shape, Gather, Mod, Unsqueeze, Pad, then a slice."""
-    nodes, weights, value = [], [ints("axes", 0), ints("zero", 0), ints("three", 0, 0, 0)], "data"
-    weights += [scalar("axis", 3), scalar("four", 4), ints("along", 3)]
-    for step in range(count):
-        name = f"{step}/"
-        nodes += [
-            node("Shape", [value], name + "shape"),
-            node("Gather", [name + "shape", "axis"], name + "size", axis=0),
-            node("Sub", ["four", name + "size"], name + "minus"),
-            node("Mod", [name + "minus", "four"], name + "missing"),
-            node("Unsqueeze", [name + "missing", "axes"], name + "column"),
-            node("Concat", ["three", "zero", "three", name + "column"], name + "widths", axis=0),
-            node("Pad", [value, name + "widths"], name + "padded"),
-            node("Unsqueeze", [name + "size", "axes"], name + "end"),
-            node("Slice", [name + "padded", "zero", name + "end", "along"], name + "slice"),
-            node("Reshape", [name + "slice", name + "shape"], name + "again"),
-            node("Tanh", [name + "again"], name + "y"),
-        ]
-        value = name + "y"
-    nodes[-1].output[0] = "y"
-    return model(nodes, weights)
+    names = ["data", *(f"tanh{step}" for step in range(1, count)), "y"]
+    nodes = [
+        WINDOW.replace("#", str(step)).replace("before", names[step]).replace("after", names[step + 1])
+        for step in range(count)
+    ]
+    return model("".join(nodes), axes=[0], zero=[0], three=[0, 0, 0], axis=3, four=4, along=[3])
 
 
 def runs(network: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
@@ -82,31 +71,26 @@ def test_shapes_that_hang_on_one_another_are_all_folded(count: int) -> None:
 
 
 def test_a_large_constant_behind_a_shape_is_kept_as_it_is() -> None:
-    table = numpy_helper.from_array(np.arange(400_000, dtype=np.float32).reshape(-1, 5), "table")
-    nodes = [
-        node("Shape", ["data"], "shape"),
-        node("Gather", ["table", "shape"], "rows", axis=0),
-        node("ReduceSum", ["rows"], "sum", keepdims=0),
-        node("Add", ["data", "sum"], "y"),
-    ]
-    found = folded(model(nodes, [table]))
+    nodes = "shape = Shape(data) rows = Gather(table, shape) sum = ReduceSum<keepdims = 0>(rows) y = Add(data, sum)"
+    built = model(nodes, table=np.arange(400_000, dtype=np.float32).reshape(-1, 5))
+    expected = runs(built, data=DATA)
+    found = folded(built)
     assert [each.op_type for each in found.graph.node] == ["Add"]
     assert [weight.name for weight in found.graph.initializer] == ["sum"]
-    np.testing.assert_array_equal(runs(found, data=DATA), runs(model(nodes, [table]), data=DATA))
+    np.testing.assert_array_equal(runs(found, data=DATA), expected)
 
 
 def test_parts_of_one_constant_are_computed_when_they_are_needed() -> None:
-    table = numpy_helper.from_array(np.array([3, 5, 2, *range(5000)], np.int64), "table")
-    nodes = [
-        node("Abs", ["table"], "whole"),
-        helper.make_node("Split", ["whole", "sizes"], ["shape", "large"]),
-        node("Reshape", ["data", "shape"], "turned"),
-        node("Gather", ["large", "shape"], "rows"),
-        node("Cast", ["rows"], "factors", to=TensorProto.FLOAT),
-        node("Reshape", ["factors", "column"], "shaped"),
-        node("Mul", ["turned", "shaped"], "y"),
-    ]
-    built = model(nodes, [table, ints("sizes", 3, 5000), ints("column", 3, 1, 1)])
+    nodes = """
+        whole = Abs(table)
+        shape, large = Split(whole, sizes)
+        turned = Reshape(data, shape)
+        rows = Gather(large, shape)
+        factors = Cast<to = 1>(rows)
+        shaped = Reshape(factors, column)
+        y = Mul(turned, shaped)
+    """
+    built = model(nodes, table=[3, 5, 2, *range(5000)], sizes=[3, 5000], column=[3, 1, 1])
     expected = runs(built, data=DATA)
     found = folded(built)
     assert [each.op_type for each in found.graph.node] == ["Reshape", "Mul"]
@@ -114,31 +98,23 @@ def test_parts_of_one_constant_are_computed_when_they_are_needed() -> None:
 
 
 def test_places_of_constants_that_are_not_zero_are_constants() -> None:
-    nodes = [
-        node("NonZero", ["mask"], "places"),
-        node("Squeeze", ["places", "first"], "row"),
-        node("Gather", ["data", "row"], "y", axis=3),
-    ]
-    weights = [numpy_helper.from_array(np.array([0, 1, 0, 1, 1], np.float32), "mask"), ints("first", 0)]
-    found = folded(model(nodes, weights))
+    nodes = "places = NonZero(mask) row = Squeeze(places, first) y = Gather<axis = 3>(data, row)"
+    found = folded(model(nodes, mask=np.float32([0, 1, 0, 1, 1]), first=[0]))
     assert [each.op_type for each in found.graph.node] == ["Gather"]
     np.testing.assert_array_equal(runs(found, data=DATA), DATA[..., [1, 3, 4]])
 
 
 def decided(slow: str = "Exp") -> onnx.ModelProto:
     """A network whose branch `rate` decides, and whose padding `widths` does."""
-    branches = []
-    for name, operator in (("then_branch", "Neg"), ("else_branch", slow)):
-        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        inner = node(operator, ["padded"], name, name=f"{name}/node")
-        branches.append(helper.make_graph([inner], name, [], [output]))
-    nodes = [
-        node("Equal", ["rate", "fast"], "is_fast"),
-        node("Pad", ["data", "widths"], "padded"),
-        node("If", ["is_fast"], "y", then_branch=branches[0], else_branch=branches[1]),
-    ]
-    integers = TensorProto.INT64
-    return model(nodes, [scalar("fast", 16000)], rate=(integers, []), widths=(integers, ["count"]))
+    nodes = f"""
+        is_fast = Equal(rate, fast)
+        padded = Pad(data, widths)
+        y = If(is_fast)<
+            then_branch = quick () => (float[] negative) {{ negative = Neg(padded) }},
+            else_branch = slow () => (float[] other) {{ ["else_branch/node"] other = {slow}(padded) }}
+        >
+    """
+    return model(nodes, "int64 rate, int64[count] widths", fast=16000)
 
 
 WIDTHS = [0, 0, 0, 1, 0, 0, 0, 2]
