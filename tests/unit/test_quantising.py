@@ -213,8 +213,8 @@ def unruly(path: Path) -> tuple[Path, str]:
     graph = Graph()
     data = graph.node("Relu", graph.conv(graph.input("data", list(SHAPE)), 3, 8, 3, pads=[1, 1, 1, 1]))
     factors = np.reshape([4000] + [1e-3] * 7, (1, 8, 1, 1))
-    wide, back = (graph.weight(each.astype(np.float32)) for each in (factors, 1 / factors))
-    wide = graph.node("Mul", data, wide)
+    there, back = (graph.weight(each.astype(np.float32)) for each in (factors, 1 / factors))
+    wide = graph.node("Mul", data, there)
     last = graph.conv(graph.node("Mul", wide, back), 8, 8, 3, pads=[1, 1, 1, 1])
     return graph.save(path, graph.node("GlobalAveragePool", last)), wide
 
@@ -265,7 +265,7 @@ def test_the_noise_of_layers_is_that_of_their_tensors(tmp_path: Path, samples: S
     quantised = quantise(model, ranges, layers)
     worst = {each.layer.name: each.ratio_db for each in worst_layers(model, quantised, layers, samples.some(3))}
     add = next(layer for layer in layers if layer.operator == "Add")
-    signal = noise = 0.0
+    noise = Noise()
     for sample in samples.some(3):
         shown = []
         for each, name in ((model, add.output), (quantised, f"{add.output}_DequantizeLinear_Output")):
@@ -273,9 +273,8 @@ def test_the_noise_of_layers_is_that_of_their_tensors(tmp_path: Path, samples: S
             copy.CopyFrom(each)
             copy.graph.output.append(onnx.ValueInfoProto(name=name))
             shown.append(cpu_session(copy.SerializeToString(), optimised=False).run([name], dict(sample.tensors))[0])
-        signal += float(np.sum(shown[0].astype(np.float64) ** 2))
-        noise += float(np.sum((shown[0].astype(np.float64) - shown[1]) ** 2))
-    assert worst[add.name] == pytest.approx(10 * np.log10(signal / noise), abs=0.01)
+        noise.add(*shown)
+    assert worst[add.name] == pytest.approx(noise.ratio_db, abs=0.01)
 
 
 def test_signal_to_noise_is_the_ratio_of_powers() -> None:
