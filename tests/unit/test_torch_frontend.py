@@ -28,6 +28,8 @@ class _PyTorch:
     """PyTorch, which is imported where a test needs it; without it the test is skipped."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what pytest looks for as it collects
+            raise AttributeError(name)
         warnings.simplefilter("ignore")  # it warns of itself; pytest undoes this after each test
         reason = "PyTorch is not installed: pip install 'edgedeploy[torch]'"
         return getattr(pytest.importorskip("torch", reason=reason), name)
@@ -219,9 +221,9 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
 
 
 def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: Path) -> None:
-    from torch.ao.quantization.fx import _decomposed  # noqa: F401
-
     of = torch.ops.quantized_decomposed
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401  # which defines these operators
+
     stored = np.random.default_rng(2).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
 
     def rounded(image: Any, stored: Any, scales: Any, zeros: Any) -> Any:
