@@ -1,7 +1,9 @@
 """Tuning records with made-up times, and tuning runs as they could happen, made up from a seed."""
 
 import random
+import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,7 +20,7 @@ from edgedeploy.records.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.records.header import Header
+from edgedeploy.records.header import DATABASE, Header
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Conditions, Trial
 
@@ -86,6 +88,14 @@ def filled(folder: Path) -> Path:
     with Records.open(folder, header()) as records:
         for each in TRIALS:
             records.add(each)
+    return folder
+
+
+def changed(folder: Path, *statements: str) -> Path:
+    """Records whose database was changed by hand, with statements of SQL."""
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import ROOT, Command
-from support.commands import refused
+from support.commands import printed, refused
 from support.patience import generous
 
 from edgedeploy import __version__, cli
@@ -28,21 +28,14 @@ HEAVY = {"tvm", "numpy", "cv2", "onnx", "onnxruntime", "requests", "yaml", "rich
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["demo", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    program = (
-        "import sys, edgedeploy.cli\n"
-        f"sys.argv[1:] = {arguments!r}\n"
-        "try: edgedeploy.cli.main()\n"
-        "except SystemExit: pass\n"
-        "print('modules:', *sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = set(done.stderr.rpartition("modules:")[2].split())
+    program = f"""
+import sys, edgedeploy.cli
+sys.argv[1:] = {arguments!r}
+try: edgedeploy.cli.main()
+except SystemExit: print('modules:', *sys.modules)"""
+    modules = set(printed(sys.executable, "-c", program).rpartition("modules:")[2].split())
     assert "edgedeploy.cli.build" in modules
     assert not modules & HEAVY
-
-
-def test_version(command: Command) -> None:
-    assert command("--version") == (0, f"edgedeploy {__version__}\n", "")
 
 
 def test_no_command_prints_help_that_begins_with_a_first_session(command: Command) -> None:
@@ -142,9 +135,7 @@ def test_tab_completes(words: str, expected: str) -> None:
     environment = {"_EDGEDEPLOY_COMPLETE": "complete_bash", "PATH": os.environ["PATH"]}
     environment |= {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     program = "import sys; sys.argv[0] = 'edgedeploy'; from edgedeploy.cli import main; main()"
-    command, limit = [sys.executable, "-c", program], generous(60)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit, check=False)
-    assert expected in done.stdout.split()
+    assert expected in printed(sys.executable, "-c", program, env=environment, timeout=generous(60)).split()
 
 
 def test_errors_show_what_drivers_and_boards_say_without_doing_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,19 +182,14 @@ def test_they_are_taken_from_anywhere_and_nothing_else_is(line: str, chosen: Glo
     assert of(line) == (chosen, left)
 
 
-def test_colours_that_there_are_not_are_refused(command: Command) -> None:
-    with pytest.raises(InvalidColourError):
-        of("run digits --color")
-    assert "--color takes auto, always, never, not 'pink'" in refused(command, 2, "run", "digits", "--color", "pink")
-
-
 def test_help_is_a_command_too(command: Command) -> None:
     assert command("help", "releases", "list")[1] == command("releases", "list", "--help")[1]
     assert command("help")[1] == command("--help")[1]
     assert command("help", "nothing")[0] == 2
 
 
-def test_versions_are_a_command_too(command: Command) -> None:
+def test_versions_are_an_option_and_a_command(command: Command) -> None:
+    assert command("--version") == (0, f"edgedeploy {__version__}\n", "")
     assert command("version")[1].splitlines()[0] == f"edgedeploy {__version__}"
     assert json.loads(command("version", "--json")[1])["edgedeploy"] == __version__
 
@@ -223,12 +209,9 @@ WITHOUT_JSON = {"help", "virtual ssh", "rpc tracker", "rpc server"}
 WITHOUT_JSON |= {"service logs", "service start", "service stop", "service uninstall"}
 
 
-def test_results_can_be_had_as_json() -> None:
+def test_results_are_told_as_json(command: Command) -> None:
     leaves = [found for found in commands_of(typer.main.get_command(app)) if not hasattr(found[1], "commands")]
     assert {" ".join(path) for path, each in leaves if not takes(each, "--json")} == WITHOUT_JSON
-
-
-def test_a_new_board_and_a_toolchain_file_are_told_as_json(command: Command) -> None:
     told = json.loads(command("boards", "new", "mine.yaml", "--from", "rpi4", "--json")[1])
     assert told == {"name": "mine.yaml", "file": "mine.yaml", "from": "rpi4", "used": "mine.yaml"}
     told = json.loads(command("toolchains", "cmake", "local", "-o", "local.cmake", "--json")[1])
@@ -251,10 +234,7 @@ def test_exit_codes_stay_what_they_are_with_json(command: Command, tmp_path: Pat
 
 
 def test_faults_of_ours_are_json_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*result: object) -> None:
-        raise RuntimeError("a fault of ours")
-
-    monkeypatch.setattr("edgedeploy.cli.print_result", fail)
+    monkeypatch.setattr("edgedeploy.cli.print_result", lambda *_: 1 / 0)
     code, out, _ = command("version", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (70, 70)
 
@@ -275,6 +255,9 @@ def test_colours_are_as_they_are_asked_for(command: Command) -> None:
     assert "\x1b[" not in command("run", "no-such-network")[2]
     assert "\x1b[1;31merror:" in command("run", "no-such-network", "--color", "always")[2]
     assert "\x1b[" not in command("run", "no-such-network", "--color", "never")[2]
+    assert "--color takes auto, always, never, not 'pink'" in refused(command, 2, "run", "digits", "--color", "pink")
+    with pytest.raises(InvalidColourError):
+        of("run digits --color")
 
 
 def test_long_work_prints_a_line_now_and_then_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

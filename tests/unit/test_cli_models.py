@@ -74,13 +74,10 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "www" / "toy.onnx").write_bytes(CONTENT)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "www"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/toy.onnx"
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        yield f"http://127.0.0.1:{server.server_port}/toy.onnx"
+        server.shutdown()
 
 
 def test_the_listing_says_where_files_lie(shell: Shell) -> None:
@@ -91,17 +88,12 @@ def test_the_listing_says_where_files_lie(shell: Shell) -> None:
     assert shell.states()["toy"] == "mirror"
 
 
-def test_the_table_has_name_task_size_and_state(shell: Shell) -> None:
-    rows = [row.split() for row in shell.said().splitlines()]
-    assert ["retinaface", "face", "detection", "1.8", "MB", "absent"] in rows
-
-
-def test_a_broken_entry_is_warned_of_and_hides_no_other(shell: Shell) -> None:
+def test_the_table_has_name_task_size_and_state_and_a_broken_entry_hides_no_other(shell: Shell) -> None:
     (shell.folder / "models" / "broken.yaml").write_text("task: [")
     code, out, err = shell.run()
-    assert code == 0
-    assert "warning" in err
-    assert "broken.yaml" in err
+    assert (code, "warning" in err, "broken.yaml" in err) == (0, True, True)
+    rows = [row.split() for row in out.splitlines()]
+    assert ["retinaface", "face", "detection", "1.8", "MB", "absent"] in rows
     assert "digits" in out
 
 
@@ -110,25 +102,29 @@ def test_a_mirror_that_is_not_there_is_an_error(shell: Shell) -> None:
     assert "EDGEDEPLOY_MODELS names /does/not/exist" in shell.refused(3)
 
 
-def test_show_gives_the_entry_and_its_files(shell: Shell) -> None:
+def test_show_gives_the_entry_and_its_files_and_near_names_of_an_unknown_one(shell: Shell) -> None:
     content = shell.json("show", "digits")
     assert content["input"]["colour"] == "GRAY"
     assert content["files"][0]["state"] == "bundled"
     text = shell.said("show", "digits")
     assert "licence: Apache-2.0" in text
     assert "digits.onnx: bundled, " in text
-
-
-def test_an_unknown_name_is_answered_with_near_ones(shell: Shell) -> None:
     assert "retinaface" in shell.refused(4, "show", "retina-face")
 
 
-def test_pull_downloads_and_rm_removes(shell: Shell, address: str) -> None:
+def test_pull_downloads_verify_finds_damage_and_rm_removes(shell: Shell, address: str) -> None:
     shell.entry(origin=f"url: {address}")
+    code, out, _ = shell.run("verify", "toy")
+    assert (code, "toy: absent: toy.onnx" in out) == (9, True)
     path = Path(shell.said("pull", "toy").split(": ", 1)[1].strip())
     assert path.read_bytes() == CONTENT
     assert shell.states()["toy"] == "cached"
     assert "toy: ok, cached" in shell.said("verify", "toy")
+    path.write_bytes(CONTENT[::-1])
+    code, out, _ = shell.run("verify")
+    assert (code, f"toy: DAMAGED, cached: {path}" in out) == (9, True)
+    shell.said("pull", "toy")
+    assert path.read_bytes() == CONTENT
     assert "removed from the cache" in shell.said("rm", "toy")
     assert not path.exists()
 
@@ -156,13 +152,6 @@ def test_pull_tries_the_others_when_one_fails(shell: Shell, address: str) -> Non
     assert shell.states()["toy"] == "cached"
 
 
-def test_pull_of_what_has_no_download_says_where_to_put_it(shell: Shell) -> None:
-    shell.entry()
-    err = shell.refused(9, "pull", "toy")
-    assert "it has no download: made by hand" in err
-    assert "EDGEDEPLOY_MODELS" in err
-
-
 @pytest.mark.parametrize("arguments", [[], ["digits", "--all"]], ids=["nothing", "both"])
 def test_pull_wants_names_or_all(shell: Shell, arguments: list[str]) -> None:
     shell.refused(7, "pull", *arguments)
@@ -177,22 +166,6 @@ def test_rm_of_a_model_in_a_mirror_leaves_it_and_says_so(shell: Shell) -> None:
     assert path.exists()
 
 
-def test_verify_finds_what_is_damaged(shell: Shell, address: str) -> None:
-    shell.entry(origin=f"url: {address}")
-    path = Path(shell.said("pull", "toy").split(": ", 1)[1].strip())
-    path.write_bytes(CONTENT[::-1])
-    code, out, _ = shell.run("verify")
-    assert (code, f"toy: DAMAGED, cached: {path}" in out) == (9, True)
-    shell.said("pull", "toy")
-    assert path.read_bytes() == CONTENT
-
-
-def test_verify_of_a_named_model_that_is_absent_fails(shell: Shell) -> None:
-    shell.entry()
-    code, out, _ = shell.run("verify", "toy")
-    assert (code, "toy: absent: toy.onnx" in out) == (9, True)
-
-
 def test_names_are_completed() -> None:
     assert "retinaface" in complete_model("retina")
     assert complete_model("no-such-model") == []
@@ -201,7 +174,9 @@ def test_names_are_completed() -> None:
 def test_a_network_without_a_download_is_taken_from_the_entry_of_the_same_weights(shell: Shell, address: str) -> None:
     shell.entry("public", f"url: {address}")
     shell.entry("converted", "note: converted from toy.tmfile", content=b"the same weights in another format")
-    shell.refused(9, "pull", "converted")
+    err = shell.refused(9, "pull", "converted")
+    assert "it has no download: converted from toy.tmfile" in err
+    assert "EDGEDEPLOY_MODELS" in err
     document = shell.folder / "models" / "converted.yaml"
     document.write_text(document.read_text() + "same_as: public\n")
     code, _, err = shell.run("pull", "converted")

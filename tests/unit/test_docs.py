@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from conftest import ROOT
 from pydantic import BaseModel
 
 from edgedeploy import errors
@@ -18,12 +19,10 @@ from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.target.toolchain import Toolchain
 from edgedeploy.zoo.entry import ZooFile, ZooModel
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "document_commands.py"))
 COMMANDS: dict[str, Any] = dict(SCRIPT["commands"]())
-LEAVES = [name for name, command in COMMANDS.items() if not hasattr(command, "commands")]
 
 
 def _subclasses(kind: type) -> list[type]:
@@ -44,29 +43,28 @@ def _fields(model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()) -> s
     return names
 
 
+def text_of(page: str, section: str | None = None) -> str:
+    """A page, or the part of it below a heading."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.split(f"\n## {section}\n")[1].split("\n## ")[0] if section else text
+
+
 def test_the_page_of_commands_is_up_to_date() -> None:
-    assert (DOCS / "commands.md").read_text(encoding="utf-8") == SCRIPT["page"](), "run `make docs`"
+    assert text_of("commands.md") == SCRIPT["page"](), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_help_text(name: str) -> None:
-    assert re.match(r"[A-Z].*\.", COMMANDS[name].help)
-
-
-@pytest.mark.parametrize("name", LEAVES)
-def test_every_command_has_an_example_of_itself(name: str) -> None:
-    assert re.search(rf"Example(s?: |s:\n(.*\n)*  ){name}\b", COMMANDS[name].help)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_a_help_text(name: str) -> None:
-    for parameter in COMMANDS[name].params:
+def test_every_command_has_a_help_text_an_example_of_itself_and_a_text_for_each_option(name: str) -> None:
+    command = COMMANDS[name]
+    assert re.match(r"[A-Z].*\.", command.help)
+    assert hasattr(command, "commands") or re.search(rf"Example(s?: |s:\n(.*\n)*  ){name}\b", command.help)
+    for parameter in command.params:
         if parameter.opts[0].startswith("-"):
             assert parameter.help, parameter.name
 
 
 def test_every_exit_code_is_documented() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text_of("exit-codes.md"), re.MULTILINE)
     kinds = [errors.EdgedeployError, *_subclasses(errors.EdgedeployError)]
     assert {(int(code), name) for code, name in rows} == {(kind.exit_code, kind.__name__) for kind in kinds}
 
@@ -83,21 +81,19 @@ def test_every_exit_code_is_documented() -> None:
     ],
 )
 def test_every_field_of_a_data_file_is_documented(section: str, model: type[BaseModel]) -> None:
-    text = (DOCS / "data-files.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"`(\w+)`", text.split(f"\n## {section}\n")[1].split("\n## ")[0]))
+    documented = set(re.findall(r"`(\w+)`", text_of("data-files.md", section)))
     described_above = _fields(ZooFile) if model in (Demo, SoundDemo) else set()
     assert not _fields(model) - documented - described_above
 
 
 def test_every_operator_of_tengines_is_documented() -> None:
-    listed = (DOCS / "tengine.md").read_text(encoding="utf-8").split("Supported operators:\n\n")[1]
+    listed = text_of("tengine.md").split("Supported operators:\n\n")[1]
     assert listed.rstrip(".\n").replace("\n", " ").split(", ") == sorted(CONVERTERS)
 
 
 @pytest.mark.parametrize("section", ["Boards", "Demos"])
 def test_the_overview_lists_every_board_and_demo(section: str) -> None:
-    text = (DOCS / "overview.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \|", text_of("overview.md", section), re.MULTILINE)
     assert rows == sorted(path.stem for path in (ROOT / section.lower()).rglob("*.yaml"))
 
 
@@ -108,8 +104,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_folders_import_only_what_is_below_them_in_the_architecture() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+(?:\.py|/))` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+(?:\.py|/))` \|", text_of("architecture.md"), re.MULTILINE)
     package = ROOT / "edgedeploy"
     folders = {f"{path.parent.relative_to(package).parts[0]}/" for path in package.glob("*/**/*.py")}
     assert sorted(rows) == sorted({*folders, "building.py", "build_key.py"})

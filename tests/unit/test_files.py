@@ -1,7 +1,5 @@
 """Files, and what is made once and kept, appear whole or not at all."""
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -34,12 +32,9 @@ def test_a_file_appears_with_its_folders_when_it_is_whole(tmp_path: Path) -> Non
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_what_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     fail_writing(tmp_path / "a" / "b" / "file.txt")
     assert not list(tmp_path.iterdir())
-
-
-def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     old = tmp_path / "a" / "file.txt"
     old.parent.mkdir()
     old.write_text("old")
@@ -47,32 +42,23 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     fail_writing(tmp_path / "a" / "other" / "file.txt")
     assert [path.name for path in old.parent.iterdir()] == ["file.txt"]
     assert old.read_text() == "old"
+    old.unlink()
+    fail_writing(tmp_path / "a" / "b" / "file.txt", others=tmp_path / "a" / "theirs")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
 
 
 @pytest.mark.parametrize("name", ["", "folder", "folder/.."])
 def test_a_folder_is_not_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match="Is a directory"), replacing(tmp_path / name):
-        pass
+    for path in (tmp_path / name, Path()):
+        with pytest.raises(OutputError, match="Is a directory"), replacing(path):
+            pass
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_the_working_folder_is_not_replaced() -> None:
-    with pytest.raises(OutputError, match="Is a directory"), replacing(Path()):
-        pass
-
-
-def test_a_folder_that_others_use_meanwhile_stays(tmp_path: Path) -> None:
-    fail_writing(tmp_path / "a" / "b" / "file.txt", others=tmp_path / "a" / "theirs")
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
-
-
-def test_a_folder_that_cannot_be_made_is_an_output_error() -> None:
+def test_a_folder_that_cannot_be_made_and_a_full_disk_are_said(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write /proc/a/file"), replacing(Path("/proc/a/file")):
         pass
-
-
-def test_a_full_disk_is_said(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No space left") as raised, replacing(tmp_path / "file"):
         Path("/dev/full").write_text("x")
     assert raised.value.hints == ("make room there, or choose another folder",)
@@ -116,20 +102,16 @@ def holds(folder: Path) -> bool:
     return (folder / "inner" / "file").is_file()
 
 
-def test_is_made_once_and_says_so(cache: Path) -> None:
-    listener = Notebook()
-    for _ in range(2):
-        assert THINGS.get("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
-    assert listener.lines == ["making a thing (cached for later runs)"]
-    assert [path.name for path in cache.iterdir()] == ["a"]
-
-
-def test_is_not_there_before_it_is_whole(cache: Path) -> None:
+def test_is_made_once_and_whole_and_says_so(cache: Path) -> None:
     def make(folder: Path) -> None:
         fill(folder)
         assert not THINGS.path("a").exists()
 
-    THINGS.get("a", make, "")
+    listener = Notebook()
+    for _ in range(2):
+        assert THINGS.get("a", make, "making a thing", listener) == cache / "a" == THINGS.path("a")
+    assert listener.lines == ["making a thing (cached for later runs)"]
+    assert [path.name for path in cache.iterdir()] == ["a"]
     assert holds(cache / "a")
 
 
@@ -157,13 +139,11 @@ def test_what_cannot_be_used_is_replaced(cache: Path, broken: str) -> None:
     assert [path.name for path in (cache / "a").iterdir()] == ["inner"]
 
 
-def test_what_is_there_is_used_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_written_what_is_there_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     THINGS.get("a", fill, "")
-    monkeypatch.delattr(folder_cache, "folder_lock")
-    assert holds(THINGS.get("a", fill, ""))
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(folder_cache, "folder_lock")
+        assert holds(THINGS.get("a", fill, ""))
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(OutputError, match=r"cannot write .*things/a: Not a directory"):
@@ -193,15 +173,11 @@ def slow() -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SLOW], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def said(process: subprocess.Popen[str]) -> str:
-    return process.stdout.readline()
-
-
 def test_of_two_processes_one_waits_for_the_other_and_says_so(cache: Path) -> None:
     with slow() as first:
-        assert "cached for later runs" in said(first)
+        assert "cached for later runs" in first.stdout.readline()
         with slow() as second:
-            assert "waiting for another process" in said(second)
+            assert "waiting for another process" in second.stdout.readline()
             first.communicate("go\n", timeout=60)
             assert second.communicate(timeout=60)[0] == ""
     assert (first.returncode, second.returncode) == (0, 0)
@@ -210,8 +186,8 @@ def test_of_two_processes_one_waits_for_the_other_and_says_so(cache: Path) -> No
 
 def test_what_a_killed_process_left_is_cleared_away(cache: Path) -> None:
     with slow() as process:
-        said(process)
-        os.kill(process.pid, signal.SIGKILL)
+        process.stdout.readline()
+        process.kill()
     assert not THINGS.path("a").exists()
     assert any(cache.iterdir())
     THINGS.get("a", fill, "")

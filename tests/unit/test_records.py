@@ -12,11 +12,25 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, process_time
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
+from support.commands import printed
 from support.patience import generous
-from support.tuning_records import PRODUCT, START, TARGET, TRIALS, files_of, filled, header, result, started, trial
+from support.tuning_records import (
+    PRODUCT,
+    START,
+    TARGET,
+    TRIALS,
+    changed,
+    files_of,
+    filled,
+    header,
+    result,
+    started,
+    trial,
+)
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
@@ -56,13 +70,6 @@ def nearly_full_disk(path: Path, left: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def changed(folder: Path, *statements: str) -> Path:
-    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
-    return folder
-
-
 def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     folder = filled(tmp_path / "rpi4")
     with Records.open(folder) as records:
@@ -82,22 +89,18 @@ def test_a_database_at_rest_is_one_file_that_reading_does_not_change(tmp_path: P
     assert files_of(tmp_path) == before
 
 
-class TestBest:
-    def test_is_of_the_latest_run_that_measured_in_turns(self, tmp_path: Path) -> None:
-        later = START + timedelta(hours=1)
-        with Records.open(filled(tmp_path), header()) as records:
-            records.add(trial(1, 1.5, final=True, run="late", time=later))
-            records.add(trial(0, 1.6, final=True, run="late", time=later))
-            records.add(trial(1, 1.0, final=True, run="early"))
-            records.add(trial(9, 0.1, run="later still", time=later + timedelta(hours=1)))
-            best = records.best(PRODUCT)
-        assert best.median_s == 1.5e-3
-
-    def test_depends_on_nothing_but_successes(self, tmp_path: Path) -> None:
-        with Records.open(tmp_path, header()) as records:
-            records.add(trial(0))
-            assert records.best(PRODUCT) is None
-            assert len(records.trials(PRODUCT)) == 1
+def test_the_best_is_of_the_latest_run_that_measured_in_turns_and_no_failure(tmp_path: Path) -> None:
+    with Records.open(tmp_path, header()) as records:
+        records.add(trial(0))
+        assert records.best(PRODUCT) is None
+        assert len(records.trials(PRODUCT)) == 1
+    later = START + timedelta(hours=1)
+    with Records.open(filled(tmp_path), header()) as records:
+        records.add(trial(1, 1.5, final=True, run="late", time=later))
+        records.add(trial(0, 1.6, final=True, run="late", time=later))
+        records.add(trial(1, 1.0, final=True, run="early"))
+        records.add(trial(9, 0.1, run="later still", time=later + timedelta(hours=1)))
+        assert records.best(PRODUCT).median_s == 1.5e-3
 
 
 def test_the_hash_of_what_was_used_depends_on_candidates_and_not_on_times(tmp_path: Path) -> None:
@@ -161,18 +164,18 @@ class TestWhatEndsAWriter:
         assert files_of(tmp_path).keys() == {DATABASE}
 
     def test_an_interruption_leaves_no_half_of_a_change(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def interrupted(*arguments: object) -> None:
-            raise KeyboardInterrupt
-
         with Records.open(filled(tmp_path), header()) as records:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
-                patch.setattr(module, "_insert", interrupted)
+                patch.setattr(module, "_insert", Mock(side_effect=KeyboardInterrupt))
                 records.thin_out(lambda trials: [])  # which deletes first
             assert read_records(tmp_path).trials == TRIALS
             records.add(trial(6, 1.0))
         assert read_records(tmp_path).trials == [*TRIALS, trial(6, 1.0)]
 
     def test_what_was_killed_before_it_held_anything_is_begun_again(self, tmp_path: Path) -> None:
+        for folder in (tmp_path, tmp_path / "none"):
+            with pytest.raises(RecordsError, match="holds no tuning records"):
+                Records.open(folder)
         (tmp_path / DATABASE).touch()
         with pytest.raises(RecordsError, match="holds no tuning records"):
             Records.open(tmp_path)
@@ -268,11 +271,6 @@ class TestHeader:
             with pytest.raises(RecordsError, match=what):
                 Records.open(tmp_path, given)
 
-    def test_a_folder_without_one_holds_no_records(self, tmp_path: Path) -> None:
-        for folder in (tmp_path, tmp_path / "none"):
-            with pytest.raises(RecordsError, match="holds no tuning records"):
-                Records.open(folder)
-
 
 def test_a_pipe_in_a_files_place_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / DATABASE)
@@ -296,7 +294,7 @@ def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:
         "from edgedeploy.records.trial import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
         "Records.open(Path(sys.argv[1])); assert not {'tvm', 'numpy'} & sys.modules.keys(), 'heavy'"
     )
-    subprocess.run([sys.executable, "-c", script, str(filled(tmp_path))], check=True)
+    printed(sys.executable, "-c", script, filled(tmp_path))
 
 
 # A trial, of which some tests make what no run can have measured.
@@ -310,12 +308,9 @@ def test_an_event_is_one_line_of_json_and_back() -> None:
     assert EVENT.validate_json(line) == event
 
 
-def test_the_speed_up_is_of_the_best_over_the_default() -> None:
+def test_a_trial_took_the_median_of_its_measurements_and_the_speed_up_is_of_the_best_over_the_default() -> None:
     assert result(default_ms=3, best_ms=2).speed_up == 1.5
     assert result(default_ms=None).speed_up is None
-
-
-def test_a_trial_took_the_median_of_its_measurements() -> None:
     assert SOUND.median_s == 1.5e-3
     assert SOUND.model_copy(update={"seconds": []}).median_s is None
 
@@ -339,9 +334,6 @@ def test_what_no_run_can_have_measured_is_refused(change: dict[str, object]) -> 
         Trial.model_validate({**SOUND.model_dump(), **change})
 
 
-def test_a_time_without_a_zone_is_one_in_utc() -> None:
+def test_a_time_without_a_zone_is_one_in_utc_and_a_board_may_be_below_zero() -> None:
     assert Trial.model_validate({**SOUND.model_dump(), "time": SOUND.time.replace(tzinfo=None).isoformat()}) == SOUND
-
-
-def test_a_board_below_zero_is_possible() -> None:
     assert Conditions(temperature_c=-20).temperature_c == -20

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fuzzing import damaged, peak_of, survive
 from support.properties import examples
-from support.tuning_records import LARGER, PRODUCT, SMALLER, START, content_of, files_of, filled, header, started, trial
+from support.tuning_records import (
+    LARGER,
+    PRODUCT,
+    SMALLER,
+    START,
+    changed,
+    content_of,
+    files_of,
+    filled,
+    header,
+    started,
+    trial,
+)
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
@@ -39,7 +52,7 @@ def other(folder: Path) -> Path:
 
 
 class TestMerge:
-    def test_adds_what_is_new_and_counts_each_trial_once(self, tmp_path: Path) -> None:
+    def test_adds_what_is_new_and_counts_each_trial_once_in_any_order(self, tmp_path: Path) -> None:
         folders = [filled(tmp_path / "a"), other(tmp_path / "b")]
         assert merge(folders, tmp_path / "all") == Merged(tmp_path / "all", added=7, known=1)
         assert sorted((each.task, each.number) for each in read_records(tmp_path / "all").trials) == [
@@ -49,12 +62,8 @@ class TestMerge:
         ]
         assert merge(folders, tmp_path / "all") == Merged(tmp_path / "all", added=0, known=8)
         assert read_records(tmp_path / "all").events == [started(run="second")]
-
-    def test_may_be_done_in_any_order(self, tmp_path: Path) -> None:
-        first, second = filled(tmp_path / "a"), other(tmp_path / "b")
-        merge([first, second], tmp_path / "ab")
-        merge([second, first], tmp_path / "ba")
-        assert content_of(tmp_path / "ab").trials == content_of(tmp_path / "ba").trials
+        merge(folders[::-1], tmp_path / "in another order")
+        assert content_of(tmp_path / "in another order").trials == content_of(tmp_path / "all").trials
 
     @pytest.mark.parametrize("changes", [{"board": "rpi3"}, {"target": {"kind": "llvm"}}, {"tvm": "0.1"}])
     def test_of_different_boards_is_refused_without_a_change(self, tmp_path: Path, changes: dict[str, object]) -> None:
@@ -84,19 +93,16 @@ class TestMerge:
 
 
 class TestLines:
-    def test_give_the_same_records_back(self, tmp_path: Path) -> None:
-        assert export(other(tmp_path / "a"), tmp_path / "a.jsonl") == 3
+    def test_give_the_same_records_back_and_are_the_same_bytes_for_the_same_records(self, tmp_path: Path) -> None:
+        for name in ("a", "c"):
+            assert export(other(tmp_path / name), tmp_path / f"{name}.jsonl") == 3
+        assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
         lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
         assert [line.get("event") or line.get("board") or line["task"] for line in lines] == [
             "rpi4", "smaller", "product", "product", "run started"
         ]  # fmt: skip
         assert import_records(tmp_path / "a.jsonl", tmp_path / "b") == Merged(tmp_path / "b", added=3, known=0)
         assert read_records(tmp_path / "b") == read_records(tmp_path / "a")
-
-    def test_are_the_same_bytes_for_the_same_records(self, tmp_path: Path) -> None:
-        for name in ("a", "b"):
-            export(other(tmp_path / name), tmp_path / f"{name}.jsonl")
-        assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
 
     def test_go_to_the_records_of_their_board(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -153,9 +159,6 @@ def test_refuses_a_file_with(what: str, tmp_path: Path) -> None:
         import_records(path, tmp_path / "a")
     assert files_of(tmp_path / "a") == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b", "hostile.jsonl"}
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="no records at"):
         import_records(tmp_path / "none", tmp_path / "a")
 
@@ -175,11 +178,16 @@ class TestPrune:
         return folder
 
     def test_keeps_the_best_the_default_and_the_last_final_ones(self, tmp_path: Path) -> None:
-        assert prune(self.records(tmp_path / "a"), keep=2) == Pruned(kept=6, removed=19)
+        before = files_of(self.records(tmp_path / "a"))
+        assert prune(tmp_path / "a", keep=2, dry_run=True) == Pruned(kept=6, removed=19)
+        assert files_of(tmp_path / "a") == before
+        assert prune(tmp_path / "a", keep=2) == Pruned(kept=6, removed=19)
         content = read_records(tmp_path / "a")
         kept = [(each.run, each.number) for each in content.trials]
         assert kept == [("first", 0), ("first", 18), ("first", 19), ("late", 0), ("late", 19), ("first", 0)]
         assert content.events == [started(run="late")]
+        assert prune(tmp_path / "a", keep=2) == Pruned(kept=6, removed=0)
+        assert read_records(tmp_path / "a") == content
 
     def test_builds_come_out_as_before(self, tmp_path: Path) -> None:
         self.records(tmp_path / "a")
@@ -191,39 +199,22 @@ class TestPrune:
             prune(tmp_path / "a", keep=1)
         assert hashes[0] == hashes[1]
 
-    def test_makes_the_file_smaller(self, tmp_path: Path) -> None:
-        with Records.open(self.records(tmp_path / "a"), header()) as records:
+    def test_makes_the_file_smaller_keeps_others_and_leaves_nothing_beside(self, tmp_path: Path) -> None:
+        (self.records(tmp_path / "a") / "report.html").write_text("mine")
+        with Records.open(tmp_path / "a", header()) as records:
             records.add(trial(40, configuration={"text": "x" * 500_000}))
         assert (tmp_path / "a" / DATABASE).stat().st_size > 500_000
-        prune(tmp_path / "a", keep=2)
-        assert (tmp_path / "a" / DATABASE).stat().st_size < 100_000
-
-    def test_a_second_time_removes_nothing(self, tmp_path: Path) -> None:
-        prune(self.records(tmp_path / "a"), keep=3)
-        before = read_records(tmp_path / "a")
-        assert prune(tmp_path / "a", keep=3).removed == 0
-        assert read_records(tmp_path / "a") == before
-
-    def test_can_be_tried_without_a_change(self, tmp_path: Path) -> None:
-        before = files_of(self.records(tmp_path / "a"))
-        assert prune(tmp_path / "a", keep=2, dry_run=True) == Pruned(kept=6, removed=19)
-        assert files_of(tmp_path / "a") == before
-
-    def test_keeps_other_files_and_leaves_nothing_beside(self, tmp_path: Path) -> None:
-        (self.records(tmp_path / "a") / "report.html").write_text("mine")
         (tmp_path / "link").symlink_to("a")
         prune(tmp_path / "link", keep=2)
+        assert (tmp_path / "a" / DATABASE).stat().st_size < 100_000
         assert files_of(tmp_path / "a").keys() == {DATABASE, "report.html"}
         assert {entry.name for entry in tmp_path.iterdir()} == {"a", "link"}
         assert (tmp_path / "link").is_symlink()
 
     def test_that_cannot_be_written_changes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = read_records(self.records(tmp_path / "a"))
-
-        def refuse(*arguments: object) -> None:
-            raise module.sqlite3.OperationalError("database or disk is full")
-
-        monkeypatch.setattr(module, "_insert", refuse)
+        full = Mock(side_effect=sqlite3.OperationalError("database or disk is full"))
+        monkeypatch.setattr(module, "_insert", full)
         with pytest.raises(OutputError, match="disk is full"):
             prune(tmp_path / "a", keep=1)
         assert read_records(tmp_path / "a") == before
@@ -260,15 +251,7 @@ def use(source: Path, elsewhere: Path, case: int) -> bool:
     moves = (lambda: export(source, elsewhere / "a"), lambda: merge([source], elsewhere / "b"))
     ways = (look, add, *moves, lambda: prune(source, 1))
     way = (lambda: import_records(source, elsewhere / "c")) if source.is_file() else ways[case % len(ways)]
-    worked = False
-
-    def work() -> None:
-        nonlocal worked
-        way()
-        worked = True
-
-    survive(work)
-    return worked
+    return survive(way)
 
 
 @pytest.mark.parametrize("what", ["new", "lines"])
@@ -277,10 +260,7 @@ def test_damaged_files_end_in_our_errors(what: str, cases: int, seed: int, sound
     generator, worked = np.random.default_rng(seed), 0
     for case in range(cases):
         source = tmp_path / f"{case}"
-        if (sound / what).is_dir():
-            shutil.copytree(sound / what, source)
-        else:
-            shutil.copy(sound / what, source)
+        (shutil.copytree if (sound / what).is_dir() else shutil.copy)(sound / what, source)
         files = [source] if source.is_file() else sorted(source.iterdir())
         path = files[int(generator.integers(len(files)))]
         path.write_bytes(damaged(path.read_bytes(), generator))
@@ -316,15 +296,11 @@ def test_strange_values_in_a_database_end_in_our_errors(value: str, sound: Path,
     columns += [("header", "content"), ("events", "content")]
     refused = 0
     for number, (table, column) in enumerate(columns):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        path = folder / DATABASE
-        path.write_bytes((sound / "new" / DATABASE).read_bytes())
-        with closing(sqlite3.connect(path)) as connection, connection:
-            try:
-                connection.execute(f"UPDATE {table} SET {column} = {value} WHERE rowid = 1")
-            except sqlite3.IntegrityError:
-                continue
+        folder = shutil.copytree(sound / "new", tmp_path / str(number))
+        try:
+            changed(folder, f"UPDATE {table} SET {column} = {value} WHERE rowid = 1")
+        except sqlite3.IntegrityError:
+            continue
         refused += not use(folder, tmp_path / "elsewhere", 0)
     assert refused >= 3
 
@@ -347,16 +323,12 @@ def test_strange_values_in_a_database_end_in_our_errors(value: str, sound: Path,
     ids=lambda statements: statements[-1][:24],
 )
 def test_a_database_of_other_tables_is_refused_unchanged(statements: list[str], sound: Path, tmp_path: Path) -> None:
-    path = tmp_path / DATABASE
-    path.write_bytes((sound / "new" / DATABASE).read_bytes())
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
-    before = path.read_bytes()
+    folder = changed(shutil.copytree(sound / "new", tmp_path / "new"), *statements)
+    before = files_of(folder)
     for wanted in (None, header()):
         with pytest.raises(RecordsError):
-            Records.open(tmp_path, wanted)
-    assert path.read_bytes() == before
+            Records.open(folder, wanted)
+    assert files_of(folder) == before
 
 
 def test_a_database_that_shows_one_page_many_times_is_refused(tmp_path: Path) -> None:

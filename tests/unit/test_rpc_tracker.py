@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from support.commands import started
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
 from support.patience import becomes, beside, generous
@@ -43,9 +44,7 @@ def test_a_tracker_listens_on_loopback_alone_and_ends_with_its_block() -> None:
             assert summary(endpoint) == {}
         assert not listening(endpoint.port)
     assert beyond == set()
-
-
-def test_a_tracker_beyond_loopback_would_be_seen() -> None:
+    # One beyond it would be seen.
     with beyond_loopback() as beyond, tracker(host="0.0.0.0") as endpoint:
         assert becomes(lambda: ("0.0.0.0", endpoint.port) in beyond)
 
@@ -127,34 +126,31 @@ def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> No
 
 
 def test_nobody_at_the_address_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = Endpoint(*listener.getsockname())
     with pytest.raises(RpcError, match="no tracker answers") as refused:
-        summary(free)
+        summary(free_endpoint())
     assert "Connection refused" in str(refused.value)
 
 
-def test_a_port_that_is_taken_is_said(running: Endpoint) -> None:
+def test_a_port_that_is_taken_and_an_address_of_another_machine_are_said(running: Endpoint) -> None:
     with pytest.raises(RpcError, match="the tracker does not start") as refused, tracker(running.port):
         pass
     assert "in use" in str(refused.value)
     assert any("another port" in hint for hint in refused.value.hints)
-
-
-def test_an_address_that_is_not_of_this_machine_is_said() -> None:
     with pytest.raises(RpcError, match="the tracker does not start") as refused, tracker(0, host="203.0.113.9"):
         pass
     assert list(refused.value.hints) == ["listen on this machine alone: leave out --host"]
 
 
-def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_tracker_that_is_killed_is_started_again_at_its_port(times: int) -> None:
     notebook = Notebook()
     with tracker(progress=notebook) as endpoint:
-        os.kill(owner(sockets()[endpoint.host, endpoint.port]), signal.SIGKILL)
-        assert becomes(lambda: not listening(endpoint.port))
-        assert becomes(lambda: listening(endpoint.port))
+        for _ in range(times):
+            os.kill(owner(sockets()[endpoint.host, endpoint.port]), signal.SIGKILL)
+            assert becomes(lambda: not listening(endpoint.port))
+            assert becomes(lambda: listening(endpoint.port), 30)
         assert summary(endpoint) == {}
-    assert any("started again" in line for line in notebook.lines)
+    assert sum("started again" in line for line in notebook.lines) == times
 
 
 HOLD = """
@@ -168,10 +164,9 @@ with tracker() as endpoint:
 
 
 def test_a_tracker_does_not_outlive_who_started_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
+    with started(sys.executable, "-c", HOLD, stdout=subprocess.PIPE, text=True) as holder:
         port = int(holder.stdout.readline())
         assert listening(port)
-        holder.kill()
     assert becomes(lambda: not listening(port))
 
 
@@ -274,15 +269,3 @@ def test_a_run_that_begins_waits_for_its_tracker_too() -> None:
         assert require_device(endpoint, "k", 30, patient=True).total
     with pytest.raises(NoTrackerError):
         require_device(endpoint, "k", 30)
-
-
-@pytest.mark.slow
-def test_a_tracker_is_started_again_however_often_it_ends() -> None:
-    notebook = Notebook()
-    with tracker(progress=notebook) as endpoint:
-        for _ in range(7):
-            assert becomes(lambda: listening(endpoint.port), 30)
-            os.kill(owner(sockets()[endpoint.host, endpoint.port]), 9)
-            assert becomes(lambda: not listening(endpoint.port))
-        assert becomes(lambda: listening(endpoint.port), 30)
-    assert sum("started again" in line for line in notebook.lines) == 7

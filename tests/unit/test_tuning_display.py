@@ -3,20 +3,19 @@
 import io
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
-from support.patience import generous
+from support.patience import becomes
 from support.tuning_records import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
 from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display
-from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded, TaskStarted
+from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded
 from edgedeploy.records.trial import Conditions
 
 RUN = Simulation()
@@ -49,20 +48,24 @@ class Screen(io.StringIO):
 
     def shows(self, *parts: str, visible: bool = True) -> bool:
         """Whether a line holds all parts (or, if not `visible`, none does), soon: another thread draws."""
-        deadline = time.monotonic() + generous(10)
-        while any(all(part in line for part in parts) for line in self.lines()) != visible:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return becomes(lambda: any(all(part in line for part in parts) for line in self.lines()) == visible, 10)
 
 
 class Clock:
+    """Time that passes when it is told to, and the display that a run is shown in by it."""
+
     def __init__(self) -> None:
         self.now = 100.0
+        self.show = LineDisplay(clock=self)
 
     def __call__(self) -> float:
         return self.now
+
+    def follow(self, events: Iterable[Event], seconds: float) -> None:
+        """Show events, each so many seconds after the one before."""
+        for event in events:
+            self.now += seconds
+            self.show(event)
 
 
 Terminal = Callable[[int], Screen]
@@ -99,10 +102,8 @@ def _show(events: Iterable[Event]) -> None:
         pass
 
 
-def _follow(show: Display, clock: Clock, events: Iterable[Event], seconds: float) -> None:
-    for event in events:
-        clock.now += seconds
-        show(event)
+def _trial_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("  trial ")]
 
 
 class TestTerminal:
@@ -152,15 +153,13 @@ class TestTerminal:
             assert len(bottom) == 5
             assert all(len(line) <= width for line in bottom)
 
-    def test_every_board_has_a_line_until_there_are_too_many(self, screen: Screen) -> None:
+    def test_every_board_has_a_line_until_there_are_too_many_and_says_if_it_slows_down(self, screen: Screen) -> None:
         run = Simulation(hosts=[f"pi@{number}" for number in range(9)])
         with showing(run.until(Measured, 9)):
             assert screen.shows("pi@0: 50.0 °C")
             assert screen.shows("pi@5: 55.0 °C")
             assert screen.shows("and 3 more boards")
             assert not any("pi@6" in line and "°C" in line for line in screen.lines())
-
-    def test_a_board_that_slows_itself_down_is_told(self, screen: Screen) -> None:
         with showing(RUN.until(Measured, 10)):
             assert screen.shows("59.0 °C", "throttled")
 
@@ -182,14 +181,8 @@ class TestTerminal:
         assert capsys.readouterr().out == ""
 
     def test_an_error_within_leaves_the_terminal_as_it_was(self, screen: Screen) -> None:
-        events = RUN.until(Measured, 3)
-
-        def interrupted() -> Iterator[Event]:
-            yield from events
+        with pytest.raises(KeyboardInterrupt), showing(RUN.until(Measured, 3)):
             raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            _show(interrupted())
         assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l"), "the cursor is back"
         assert not any("━" in line for line in screen.lines())
 
@@ -201,17 +194,9 @@ class TestTerminal:
 
     def test_events_may_come_from_several_threads(self, screen: Screen) -> None:
         run = Simulation(names=[f"task{number}" for number in range(8)], trials=50)
-        with display() as show:
+        with display() as show, ThreadPoolExecutor(8) as pool:
             show(run.begin())
-            threads = [
-                threading.Thread(target=lambda task=task: [show(event) for event in run.task(task)])
-                for task in run.summaries()
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(60)
-                assert not thread.is_alive()
+            list(pool.map(lambda task: [show(event) for event in run.task(task)], run.summaries(), timeout=60))
             assert screen.shows("400 of 400 trials", "8 of 8 tasks")
 
 
@@ -249,40 +234,31 @@ class TestPipe:
 
     def test_a_batch_that_comes_at_once_is_one_line_however_large(self, capsys: pytest.CaptureFixture[str]) -> None:
         run, clock = Simulation(names=["a"], trials=256), Clock()
-        show = LineDisplay(clock=clock)
-        show(run.begin())
+        clock.show(run.begin())
         trials = [event for event in run.task(run.summaries()[0]) if not isinstance(event, TaskEnded)]
         for place, event in enumerate(trials[:257]):
-            if place % 64 == 1:
-                clock.now += 60
-            show(event)
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  trial ")]
-        assert 2 <= len(lines) <= 4
+            clock.follow([event], 60 if place % 64 == 1 else 0)
+        assert 2 <= len(_trial_lines(capsys)) <= 4
 
     def test_a_slow_board_is_heard_of_twice_a_minute(self, capsys: pytest.CaptureFixture[str]) -> None:
-        run, clock = Simulation(names=["a"], trials=12), Clock()
-        _follow(LineDisplay(clock=clock), clock, run.until(Measured, 12), 10)
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  trial ")]
+        Clock().follow(Simulation(names=["a"], trials=12).until(Measured, 12), 10)
+        lines = _trial_lines(capsys)
         assert [line.split(",")[0].strip() for line in lines] == [f"trial {number} of 12" for number in (3, 6, 9, 12)]
         assert "about 2 min 0 s left" in lines[0], "three trials of twelve are done, 40 s after the start"
 
     def test_earlier_runs_count_as_done_and_do_not_hasten_the_end(self, capsys: pytest.CaptureFixture[str]) -> None:
-        run, clock = Simulation(names=["a", "b"], trials=28, done=20), Clock()
-        _follow(LineDisplay(clock=clock), clock, run.until(Measured, 4), 10)
+        Clock().follow(Simulation(names=["a", "b"], trials=28, done=20).until(Measured, 4), 10)
         start, _, line = capsys.readouterr().err.splitlines()
         assert "at most 56 trials with 40 of earlier runs" in start
         # Of 16 trials 3 are done, after 40 s; the clock starts with the run.
         assert re.match(r"  trial 23 of 28, .*about 2 min 53 s left", line)
 
     def test_a_trial_that_is_measured_again_counts_once(self, capsys: pytest.CaptureFixture[str]) -> None:
-        events = RUN.events()
-        again = [each for event in events for each in ([event, event] if isinstance(event, Measured) else [event])]
-        _show(again)
+        _show(each for event in RUN.events() for each in [event] * (2 if isinstance(event, Measured) else 1))
         assert "done: 48 trials" in capsys.readouterr().err
 
     def test_an_interrupted_run_shows_what_there_is(self, capsys: pytest.CaptureFixture[str]) -> None:
         events = RUN.until(TaskEnded, 1)
-        assert isinstance(events[-1], TaskEnded)
         _show([*events, RunEnded(run="run-1", results=[events[-1].result], seconds=59.6, interrupted=True)])
         printed = capsys.readouterr()
         assert "interrupted after 16 trials in 1 min 0 s; the records keep them" in printed.err
@@ -295,9 +271,7 @@ class TestPipe:
         results[1] = results[1].model_copy(update={"default_ms": None})
         _show([RunEnded(run="run-1", results=results, seconds=1)])
         _, _, line, total, _ = capsys.readouterr().out.splitlines()
-        assert line.split()[3] == "-"
-        assert line.split()[5] == "-"
-        assert total.split()[3] == "-"
+        assert [line.split()[3], line.split()[5], total.split()[3]] == ["-"] * 3
 
     def test_events_of_an_unknown_task_are_no_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         other = Simulation(model="other").task(Simulation(model="other").summaries()[0])
@@ -306,10 +280,9 @@ class TestPipe:
 
     def test_one_network_after_the_other_is_shown_from_its_own_start(self, capsys: pytest.CaptureFixture[str]) -> None:
         clock = Clock()
-        show = LineDisplay(clock=clock)
-        _follow(show, clock, RUN.events(), 0)
+        clock.follow(RUN.events(), 0)
         clock.now += 1000
-        _follow(show, clock, Simulation(model="digits", run="run-2").until(Measured, 3), 15)
+        clock.follow(Simulation(model="digits", run="run-2").until(Measured, 3), 15)
         printed = capsys.readouterr()
         assert printed.out.startswith("mobilenet_v1 on rpi4\n")
         # 2 of 48 trials are done, 45 s after this run began: 45 s / 2 x 46.
@@ -317,12 +290,11 @@ class TestPipe:
 
     def test_steps_that_take_long_are_counted_every_ten_seconds(self, capsys: pytest.CaptureFixture[str]) -> None:
         clock = Clock()
-        show = LineDisplay(clock=clock)
-        _follow(show, clock, RUN.until(Measured, 3), 0)
+        clock.follow(RUN.until(Measured, 3), 0)
         capsys.readouterr()
-        with show.steps("quick", 3) as step:
+        with clock.show.steps("quick", 3) as step:
             step()
-        with show.steps("measure net in 8 ways, interleaved", 120) as step:
+        with clock.show.steps("measure net in 8 ways, interleaved", 120) as step:
             for _ in range(7):
                 clock.now += 4
                 step()
@@ -343,6 +315,9 @@ class TestJson:
         printed = capsys.readouterr()
         assert [EVENT.validate_json(line) for line in printed.out.splitlines()] == events
         assert printed.err == ""
+        kinds = [json.loads(line)["event"] for line in printed.out.splitlines()]
+        assert kinds[:3] == ["run started", "task started", "measured"]
+        assert kinds[-2:] == ["task ended", "run ended"]
 
     def test_notes_and_steps_of_the_work_do_not_spoil_it(self, capsys: pytest.CaptureFixture[str]) -> None:
         with display() as show:
@@ -372,22 +347,10 @@ class TestJson:
         for line in capsys.readouterr().out.splitlines():
             json.loads(line)
 
-    def test_a_task_that_starts_is_told_before_its_trials(self, capsys: pytest.CaptureFixture[str]) -> None:
-        _show(RUN.events())
-        kinds = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
-        assert kinds[:3] == ["run started", "task started", "measured"]
-        assert kinds[-2:] == ["task ended", "run ended"]
-
 
 def test_conditions_that_a_board_does_not_tell_take_no_place(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    show = LineDisplay(clock=clock)
     [start, begun, first, *_] = RUN.events()
-    assert isinstance(begun, TaskStarted)
-    assert isinstance(first, Measured)
     silent = first.trial.model_copy(update={"conditions": Conditions()})
-    for event in (start.model_copy(update={"conditions": None}), begun):
-        show(event)
-    clock.now += 60
-    show(first.model_copy(update={"trial": silent}))
+    told = [start.model_copy(update={"conditions": None}), begun, first.model_copy(update={"trial": silent})]
+    Clock().follow(told, 60)
     assert capsys.readouterr().err.splitlines()[-1].endswith("left")

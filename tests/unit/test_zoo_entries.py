@@ -1,13 +1,13 @@
 """The entries that come with edgedeploy: complete, pinned, and as their sources state them."""
 
 import csv
-import os
 import re
 import shutil
 from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 from conftest import Command
 from support.commands import refusal
@@ -24,7 +24,6 @@ from edgedeploy.zoo.source import find_source
 ENTRIES = {path.stem: path for path in sorted((builtin_folder() / "models").glob("*.yaml"))}
 MODELS = {name: read_document(path, ZooModel) for name, path in ENTRIES.items()}
 FILES = [(name, file) for name, model in MODELS.items() for file in model.files]
-SHARED = Path(os.environ.get("EDGEDEPLOY_SHARED") or Path(__file__).parents[3] / "shared")
 
 NAMES = """
 digits retinaface yolo-fastest-1.1 landmark-106 squeezenet_v1.1 mobilenet_v1 mobilenet_v1_0.25 mobilenet_v2 resnet18
@@ -32,19 +31,14 @@ resnet50 pfld pfld-106-lite yunet yolo-lite-voc mnist resnet18-cifar10 efficient
 tiny-yolov3 yolov3
 """
 
-needs_shared = pytest.mark.skipif(
-    not (SHARED / "MANIFEST.tsv").is_file(), reason="the development material (EDGEDEPLOY_SHARED) is not here"
-)
-
 
 def table(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-@pytest.mark.parametrize("name", NAMES.split())
-def test_the_promised_networks_are_in_the_zoo(name: str) -> None:
-    assert name in MODELS
+def test_the_promised_networks_are_in_the_zoo() -> None:
+    assert set(NAMES.split()) <= MODELS.keys()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -53,24 +47,16 @@ def test_every_label_set_named_exists(name: str) -> None:
     assert labels is None or load_labels(labels)
 
 
-def test_every_download_is_pinned_to_a_commit() -> None:
+def test_every_file_is_pinned_to_a_commit_lies_beside_its_entry_or_says_where_it_is_from() -> None:
     pinned = re.compile(r"https://(raw|media)\.githubusercontent\.com/(media/)?[^/]+/[^/]+/[0-9a-f]{40}/.+")
     assert [file.url for _, file in FILES if file.url and not pinned.fullmatch(file.url)] == []
-
-
-def test_every_file_can_be_had_or_says_where_it_is_from() -> None:
+    assert [file.name for key, file in FILES if file.bundled and not (ENTRIES[key].parent / file.name).is_file()] == []
     assert [(name, file.name) for name, file in FILES if not (file.has_download or file.bundled or file.note)] == []
 
 
-def test_every_bundled_file_lies_beside_its_entry() -> None:
-    assert [file.name for key, file in FILES if file.bundled and not (ENTRIES[key].parent / file.name).is_file()] == []
-
-
 def test_one_checksum_has_one_size() -> None:
-    sizes: dict[str, set[int]] = {}
-    for _, file in FILES:
-        sizes.setdefault(file.sha256, set()).add(file.size)
-    assert [digest for digest, found in sizes.items() if len(found) > 1] == []
+    sizes = {(file.sha256, file.size) for _, file in FILES}
+    assert len(sizes) == len({digest for digest, _ in sizes})
 
 
 def test_every_image_has_as_many_channels_as_its_input() -> None:
@@ -81,32 +67,26 @@ def test_every_image_has_as_many_channels_as_its_input() -> None:
         assert channels == (1 if model.input.colour == "GRAY" else 3), name
 
 
-@needs_shared
-def test_sizes_checksums_and_downloads_are_those_of_the_sources() -> None:
+def test_files_are_those_of_the_sources_with_their_sizes_checksums_and_downloads(shared: Path) -> None:
     stated = {}
-    for row in table(SHARED / "MANIFEST.tsv"):
+    networks = set()
+    for row in table(shared / "MANIFEST.tsv"):
         url = f"https://raw.githubusercontent.com/{row['source_repo']}/{row['commit']}/{row['path_in_source']}"
         converted = row["path_in_source"].startswith("(")
         stated[row["sha256"]] = (int(row["bytes"]), None if converted else url)
-    for row in table(SHARED / "reference" / "upstream_models.tsv"):
+        if row["file"].startswith("models/"):
+            networks.add(row["sha256"])
+    for row in table(shared / "reference" / "upstream_models.tsv"):
         url = f"https://media.githubusercontent.com/media/{row['repo']}/{row['commit']}/{row['path']}"
         stated[row["sha256"]] = (int(row["bytes"]), url)
+        networks.add(row["sha256"])
     known = [file for _, file in FILES if not (file.bundled or file.wheel)]
     assert {file.name: (file.size, file.url) for file in known} == {file.name: stated[file.sha256] for file in known}
+    assert networks <= {file.sha256 for _, file in FILES}, "every network has an entry"
 
 
-@needs_shared
-def test_every_network_of_the_sources_has_an_entry() -> None:
-    sources = [row["sha256"] for row in table(SHARED / "MANIFEST.tsv") if row["file"].startswith("models/")]
-    sources += [row["sha256"] for row in table(SHARED / "reference" / "upstream_models.tsv")]
-    assert set(sources) <= {file.sha256 for _, file in FILES}
-
-
-@needs_shared
-def test_inputs_and_outputs_are_those_of_the_onnx_files() -> None:
-    import onnx
-
-    paths = {path.name: path for path in (SHARED / "models").rglob("*.onnx")}
+def test_inputs_and_outputs_are_those_of_the_onnx_files(shared: Path) -> None:
+    paths = {path.name: path for path in (shared / "models").rglob("*.onnx")}
     for name, model in MODELS.items():
         path = paths.get(model.files[0].name) if model.files else None
         if path is None:
@@ -136,16 +116,13 @@ def test_label_sets_have_all_names_in_order(name: str, count: int, first: str, l
     assert (len(labels), labels[0], labels[-1]) == (count, first, last)
 
 
-def test_a_label_set_of_the_working_folder_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_of_the_working_folder_go_first_or_are_given_by_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "models" / "labels").mkdir(parents=True)
     (tmp_path / "models" / "labels" / "coco.txt").write_text("cat\ndog\n\n")
     monkeypatch.chdir(tmp_path)
-    assert load_labels("coco") == ["cat", "dog"]
-
-
-def test_a_label_file_can_be_given_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("cat\n")
-    assert load_labels(str(tmp_path / "own.txt")) == ["cat"]
+    assert load_labels("coco") == load_labels(str(tmp_path / "models/labels/coco.txt")) == ["cat", "dog"]
 
 
 def test_an_unknown_label_set_is_answered_with_near_names() -> None:
@@ -173,6 +150,10 @@ def net(tmp_path: Path) -> Path:
     return graph.save(tmp_path / "net.onnx", graph.node("Add", first, graph.node("Relu", first)))
 
 
+def titles(path: Path) -> list[str]:
+    return [box.title for box in grouped(layers(find_source(str(path))))]
+
+
 def test_layers_have_shapes_parameters_and_what_sets_them_apart(net: Path) -> None:
     data, conv, relu, add, output = layers(find_source(str(net)))
     assert data.shape == (1, 3, 12, 10)
@@ -191,19 +172,14 @@ def test_the_drawing_in_graphvizs_language_needs_no_graphviz(command: Command, n
     assert "224 parameters" in text
 
 
-def test_a_convolution_has_its_normalisation_and_activation_in_its_box(tmp_path: Path) -> None:
-    graph = Graph()
-    shared = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 12, 10]), 3, 8, 3, pads=[1] * 4))
-    path = graph.save(tmp_path / "net.onnx", graph.node("Add", shared, graph.node("Sigmoid", shared)))
-    titles = [box.title for box in grouped(layers(find_source(str(path))))]
-    assert titles == ["", "Conv + Relu 3x3", "Sigmoid", "Add", ""]
-
-
-def test_silu_is_an_activation(tmp_path: Path) -> None:
+def test_a_convolution_has_its_activation_in_its_box(tmp_path: Path) -> None:
     graph = Graph()
     value = graph.conv(graph.input("data", [1, 3, 12, 10]), 3, 8, 3, pads=[1] * 4)
-    path = graph.save(tmp_path / "net.onnx", graph.node("Mul", value, graph.node("Sigmoid", value)))
-    assert [box.title for box in grouped(layers(find_source(str(path))))] == ["", "Conv + SiLU 3x3", ""]
+    silu = graph.save(tmp_path / "silu.onnx", graph.node("Mul", value, graph.node("Sigmoid", value)))
+    assert titles(silu) == ["", "Conv + SiLU 3x3", ""]
+    shared = graph.node("Relu", value)
+    relu = graph.save(tmp_path / "relu.onnx", graph.node("Add", shared, graph.node("Sigmoid", shared)))
+    assert titles(relu) == ["", "Conv + Relu 3x3", "Sigmoid", "Add", ""]
 
 
 def test_a_block_that_follows_itself_has_one_box_whatever_its_shapes(tmp_path: Path) -> None:
@@ -241,15 +217,11 @@ def test_drawings_fit_a_page(command: Command, model: str) -> None:
 
 
 @needs_graphviz
-def test_images_are_drawn(command: Command) -> None:
+def test_images_are_drawn_whatever_names_hold(command: Command, tmp_path: Path) -> None:
     assert command("models", "show", "digits", "--graph", "net.svg")[0] == 0
     assert "parameters" in Path("net.svg").read_text()
     assert command("models", "show", "digits", "--graph", "net.png")[0] == 0
     assert cv2.imread("net.png").shape[0] > 300
-
-
-@needs_graphviz
-def test_names_may_hold_anything(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     name = 'quo"te\\ <b>&amp; [x] -> {y}; \n line'
     path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.input(name, [1, 4])))
@@ -257,11 +229,10 @@ def test_names_may_hold_anything(command: Command, tmp_path: Path) -> None:
     assert "quo" in Path("net.svg").read_text()
 
 
-def test_a_drawing_of_an_unknown_kind_is_refused(command: Command) -> None:
+def test_no_drawing_is_made_of_an_unknown_kind_or_without_graphviz(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert ".svg" in refusal(command, 7, "models", "show", "digits", "--graph", "net.doc")
     assert not Path("net.doc").exists()
-
-
-def test_without_graphviz_the_message_says_what_to_install(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "apt install graphviz" in refusal(command, 11, "models", "show", "digits", "--graph", "net.svg")

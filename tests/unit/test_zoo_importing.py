@@ -27,12 +27,15 @@ def entries() -> Path:
     return Path(os.environ["XDG_CONFIG_HOME"]) / "edgedeploy" / "models"
 
 
-def test_an_imported_network_is_known_by_its_name(command: Command, tmp_path: Path) -> None:
+def test_an_imported_network_is_known_by_its_name_until_it_is_removed(command: Command, tmp_path: Path) -> None:
     path = detector(tmp_path / "net.onnx")
     assert command("models", "import", path, "--name", "mine")[0] == 0
     path.unlink()
     assert command("models", "verify", "mine")[:2] == (0, f"mine: ok, bundled: {entries() / 'mine.onnx'}\n")
     assert command("run", "mine")[0] == 0
+    assert "mine.onnx" in output_of(command, "models", "rm", "mine")
+    assert list(entries().iterdir()) == []
+    assert "unknown model" in command("models", "show", "mine")[2]
 
 
 def test_what_the_files_do_not_say_is_guessed_and_marked(command: Command, tmp_path: Path) -> None:
@@ -124,10 +127,11 @@ def test_layout_and_colour(command: Command, tmp_path: Path, shape: tuple[int, .
     assert (stated["name"], stated["shape"], stated["layout"], stated["colour"]) == ("x", list(shape), layout, colour)
 
 
-def test_weights_in_a_file_of_their_own_come_along(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [["net.onnx"], ["net.data", "net.onnx"]], ids=["not named", "named too"])
+def test_weights_in_a_file_of_their_own_come_along(command: Command, tmp_path: Path, named: list[str]) -> None:
     path = detector(tmp_path / "net.onnx")
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="net.data", size_threshold=0)
-    assert command("models", "import", path, "--name", "mine")[0] == 0
+    assert command("models", "import", *(tmp_path / each for each in named), "--name", "mine")[0] == 0
     assert sorted(each.name for each in entries().iterdir()) == ["mine.onnx", "mine.yaml", "net.data"]
     path.unlink()
     assert command("build", "mine")[0] == 0
@@ -174,9 +178,10 @@ UNSUITABLE: dict[str, tuple[Callable[[Path], list[Path]], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUITABLE)
-def test_files_of_no_network_are_refused(command: Command, tmp_path: Path, what: str) -> None:
-    write, said = UNSUITABLE[what]
+@pytest.mark.parametrize(("write", "said"), UNSUITABLE.values(), ids=UNSUITABLE)
+def test_files_of_no_network_are_refused(
+    command: Command, tmp_path: Path, write: Callable[[Path], list[Path]], said: str
+) -> None:
     assert said in refusal(command, 5, "models", "import", *write(tmp_path), "--name", "mine")
     assert not entries().exists()
 
@@ -185,17 +190,3 @@ def test_a_file_that_is_named_twice_counts_once(command: Command, tmp_path: Path
     path = detector(tmp_path / "net.onnx")
     assert command("models", "import", path, path.parent / "." / path.name, "--name", "mine")[0] == 0
     assert [file["name"] for file in yaml.safe_load((entries() / "mine.yaml").read_text())["files"]] == ["mine.onnx"]
-
-
-def test_weights_outside_of_an_onnx_file_may_be_named_too(command: Command, tmp_path: Path) -> None:
-    path = detector(tmp_path / "net.onnx")
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location="net.data", size_threshold=0)
-    assert command("models", "import", tmp_path / "net.data", path, "--name", "mine")[0] == 0
-    assert sorted(each.name for each in entries().iterdir()) == ["mine.onnx", "mine.yaml", "net.data"]
-
-
-def test_rm_removes_a_network_of_ones_own_with_its_files(command: Command, tmp_path: Path) -> None:
-    command("models", "import", detector(tmp_path / "net.onnx"), "--name", "mine")
-    assert "mine.onnx" in output_of(command, "models", "rm", "mine")
-    assert list(entries().iterdir()) == []
-    assert "unknown model" in command("models", "show", "mine")[2]

@@ -1,4 +1,4 @@
-"""Files of known hosts, read as `ssh-keygen -F` reads them."""
+"""Files of known hosts, read as `ssh-keygen -F` reads them; and scripts on this machine, run as on a board."""
 
 import re
 import shutil
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from support.patience import becomes
 
+from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.hostkeys import Marker, name_of, read_known_hosts
+from edgedeploy.remote.place import Place
 
 KEY = paramiko.ECDSAKey.generate()
 LINE = f"{KEY.get_name()} {KEY.get_base64()}"
@@ -61,3 +64,27 @@ def test_lines_have_markers_names_types_and_keys(known_hosts: Path) -> None:
 
 def test_ports_are_part_of_a_name_unless_they_are_the_usual_one() -> None:
     assert [name_of("Host", 22), name_of("fe80::1", 2222)] == ["host", "[fe80::1]:2222"]
+
+
+def test_a_script_gets_its_arguments_and_its_input_and_tells_how_it_ended() -> None:
+    done = Place().run('cat; echo "$2 $1"; echo why >&2; exit 3', "a b", "$c", content=[b"x\n", b"y\n"])
+    assert (done.code, done.output, done.messages) == (3, b"x\ny\n$c a b\n", "why")
+
+
+def test_a_script_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! >{tmp_path}/pid; wait"
+    with pytest.raises(BoardConnectionError, match=r"a command did not end within 1 s"):
+        Place().run(script, timeout_s=1)
+    ended = Path("/proc", (tmp_path / "pid").read_text().strip(), "exe")
+    assert becomes(lambda: not ended.exists())
+
+
+def test_a_program_ends_when_its_input_does() -> None:
+    program = Place().start('echo "$1"; cat >/dev/null; echo over', "ready")
+    lines = program.lines()
+    assert next(lines) == "ready"
+    assert not program.ended
+    program.send(b"\n")
+    program.close()
+    assert program.ended
+    assert list(lines) == ["over"]
