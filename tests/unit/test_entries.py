@@ -3,6 +3,7 @@
 import gc
 import json
 import weakref
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,17 @@ from conftest import Command
 from support.agents import answer, call, request, unpack
 from support.commands import output_of
 from support.networks import Graph, tiny
-from support.packages import manifest
+from support.onnxruntime_runner import run_onnx
+from support.packages import changed, document
 from support.tflite_networks import small
 
-from edgedeploy.agent.build import agent_for
 from edgedeploy.build_key import build_key
 from edgedeploy.building import build
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
 from edgedeploy.errors import InputError, NumericalError, UnsupportedError
-from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.package.archive import manifest_bytes, read_manifest
-from edgedeploy.package.entry import Entry
+from edgedeploy.model.tensors import TensorSpec
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.entry import Case, Entry
 from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.checking import _error
@@ -54,11 +55,11 @@ def package(network: Path) -> Path:
 
 @pytest.mark.compiles
 def test_each_entry_gives_what_onnxruntime_gives(network: Path, package: Path) -> None:
-    session, reference = Session.open(package), cpu_session(network)
+    session = Session.open(package)
     assert [tuple(each.inputs[0].shape) for each in session.of_each_entry()] == SHAPES
     for shape in SHAPES:
         [found] = session.run({"x": image(shape)}).values()
-        [wanted] = reference.run(None, {"x": image(shape)})
+        [wanted] = run_onnx(network, image(shape)).values()
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
         fitting = session.fitting({"x": image(shape)})
@@ -107,10 +108,7 @@ def test_shapes_that_no_entry_takes_are_refused_with_those_that_exist(package: P
 def test_the_self_test_covers_each_entry(package: Path) -> None:
     found = read_manifest(package)
     folder = unpack(package, package.parent / "unpacked")
-    cases = [
-        {case.name: _recorded(folder, entry, case.inputs, case.outputs) for case in entry.selftest.cases}
-        for entry in found.entries
-    ]
+    cases = [{case.name: recorded(folder, entry, case) for case in entry.selftest.cases} for entry in found.entries]
     contents = {"model.so": (folder / "model.so").read_bytes()}
     assert _error(found, contents, cases) <= 1
     for array in cases[-1]["random"].outputs.values():
@@ -119,19 +117,17 @@ def test_the_self_test_covers_each_entry(package: Path) -> None:
         _error(found, contents, cases)
 
 
-def _recorded(folder: Path, entry: Entry, inputs: list[str], outputs: list[str]):
-    def read(specs, names):
-        return {
-            spec.name: np.fromfile(folder / name, spec.dtype).reshape(spec.shape)
-            for spec, name in zip(specs, names, strict=True)
-        }
+def recorded(folder: Path, entry: Entry, case: Case) -> Recorded:
+    def read(specs: list[TensorSpec], names: list[str]) -> dict[str, np.ndarray]:
+        files = zip(specs, names, strict=True)
+        return {spec.name: np.fromfile(folder / name, spec.dtype).reshape(spec.shape) for spec, name in files}
 
-    return Recorded(read(entry.inputs, inputs), read(entry.outputs, outputs), {})
+    return Recorded(read(entry.inputs, case.inputs), read(entry.outputs, case.outputs), {})
 
 
 @pytest.mark.compiles
-def test_the_agent_runs_each_entry(package: Path, tmp_path: Path) -> None:
-    agent, folder = agent_for(load_board("local")).path, unpack(package, tmp_path / "net")
+def test_the_agent_runs_each_entry(agent: Path, package: Path, tmp_path: Path) -> None:
+    folder = unpack(package, tmp_path / "net")
     tested = answer(agent, "selftest", folder)
     assert tested["passed"]
     assert {output["function"] for output in tested["outputs"]} == {"main", "main_1", "main_2", "main_3"}
@@ -142,18 +138,15 @@ def test_the_agent_runs_each_entry(package: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out" / "output-0.bin", np.float32), wanted.ravel())
     first = image(SHAPES[0])
     asked = request("run", image(shape).tobytes(), entry=3) + request("run", first.tobytes())
-    done = call(agent, "serve", folder, stdin=asked + request("run", b"", entry=4) + request("run", b"", entry=-1))
-    hello, _, content = done.stdout.partition(b"\n")
-    further = json.loads(hello)["further"]
+    asked += request("run", b"", entry=4) + request("run", b"", entry=-1)
+    said = BytesIO(call(agent, "serve", folder, stdin=asked).stdout)
+    further = json.loads(said.readline())["further"]
     assert [entry["inputs"][0]["shape"] for entry in further] == [list(each) for each in SHAPES[1:]]
-    line, _, content = content.partition(b"\n")
-    assert json.loads(line)["bytes"] == wanted.nbytes
-    np.testing.assert_array_equal(np.frombuffer(content[: wanted.nbytes], np.float32), wanted.ravel())
     [wanted_first] = Session.open(package).run({"x": first}).values()
-    line, _, content = content[wanted.nbytes :].partition(b"\n")
-    np.testing.assert_array_equal(np.frombuffer(content[: wanted_first.nbytes], np.float32), wanted_first.ravel())
-    refused = [json.loads(line) for line in content[wanted_first.nbytes :].splitlines()]
-    assert [each["error"] for each in refused] == ["entry is out of range"] * 2
+    for output in (wanted, wanted_first):
+        assert json.loads(said.readline())["bytes"] == output.nbytes
+        np.testing.assert_array_equal(np.frombuffer(said.read(output.nbytes), np.float32), output.ravel())
+    assert [json.loads(line)["error"] for line in said] == ["entry is out of range"] * 2
 
 
 @pytest.mark.compiles
@@ -210,14 +203,8 @@ def test_packages_of_other_shapes_have_other_keys(tmp_path: Path) -> None:
 
 
 def _entry(**fields: object) -> dict[str, object]:
-    first = manifest()
-    return {
-        "function": "main_1",
-        "inputs": [each.model_dump() for each in first.inputs],
-        "outputs": [each.model_dump() for each in first.outputs],
-        "selftest": first.selftest.model_dump(),
-        **fields,
-    }
+    first = {field: document()[field] for field in ("inputs", "outputs", "selftest")}
+    return {"function": "main_1", **first, **fields}
 
 
 UNSOUND = {
@@ -233,9 +220,7 @@ UNSOUND = {
 }
 
 
-@pytest.mark.parametrize("case", UNSOUND)
-def test_unsound_entries_are_refused(case: str) -> None:
-    further, said = UNSOUND[case]
-    document = {**json.loads(manifest_bytes(manifest())), "further": further}
+@pytest.mark.parametrize(("further", "said"), UNSOUND.values(), ids=UNSOUND)
+def test_unsound_entries_are_refused(further: list[dict[str, object]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        parse_manifest(json.dumps(document).encode())
+        parse_manifest(changed("further", further))

@@ -29,10 +29,7 @@ _COMMANDS_ALONE = {
         ("name one with --board", "name one with board=..."),
         ("say where it is with --host USER@HOST", 'say where it is with host="USER@HOST"'),
         ("--virtual does not go with --host", "virtual=True does not go with host=..."),
-        (
-            "give it a shape: --input-shape x:1,3,8,8, its sizes",
-            'give it a shape: shapes={"x": [1, 3, 8, 8]}, its sizes',
-        ),
+        ("give --input-shape x:1,3,8,8, its sizes", 'give shapes={"x": [1, 3, 8, 8]}, its sizes'),
         ("fix it: --set sr=16000", 'fix it: options=edgedeploy.ImportOptions(values={"sr": 16000})'),
         ("fix it: --set sizes=1,2", 'fix it: options=edgedeploy.ImportOptions(values={"sizes": [1,2]})'),
         ("use --toolchain zig, which links", 'use overrides={"toolchain": "zig"}, which links'),
@@ -95,11 +92,8 @@ def _options_in_messages() -> Iterator[str]:
 
 
 def test_what_cannot_be_is_refused_before_minutes_of_work(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        pytest.fail("the work was begun")
-
-    monkeypatch.setattr("edgedeploy.agent.library.build_product", fail)
-    monkeypatch.setattr("edgedeploy.remote.address.up", fail)
+    for work in ("edgedeploy.agent.library.build_product", "edgedeploy.remote.address.up"):
+        monkeypatch.setattr(work, lambda *_, **__: pytest.fail("the work was begun"))
     Path("file").touch()
     assert command("library", "--board", "rpi4", "-o", "file/lib")[0] == 10
     assert command("push", "nosuch", "--board", "rpi4", "--virtual")[0] == 4

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -198,13 +198,10 @@ def test_threads_make_it_once() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # so that they meet at every place
     try:
-        for key in map(str, range(200)):
-            made: list[Path] = []
-            threads = [threading.Thread(target=THINGS.get, args=(key, made.append, "")) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(timeout=60)
-            assert len(made) == 1
+        with ThreadPoolExecutor(8) as pool:
+            for key in map(str, range(200)):
+                made: list[Path] = []
+                list(pool.map(THINGS.get, [key] * 8, [made.append] * 8, [""] * 8, timeout=60))
+                assert len(made) == 1
     finally:
         sys.setswitchinterval(interval)

@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
+from support.commands import printed
 
 from edgedeploy.base import plugins
 from edgedeploy.base.catalog import Catalog
@@ -23,17 +23,21 @@ NUMBERS: Group[int] = Group("tests.numbers", "number", "int", lambda given: str(
 Install = Callable[..., None]
 
 
+def distribution(site: Path, package: str, group: str, *points: str) -> None:
+    """What pip leaves of a package with these entry points."""
+    folder = site / f"{package}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("\n".join([f"[{group}]", *points, ""]))
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Installs a package with entry points of a group: their names, and Python expressions that give them."""
+    """Installs a package with numbers as entry points: their names, and Python expressions that give them."""
 
-    def make(package: str, group: str = NUMBERS.name, **given: str) -> None:
+    def make(package: str, **given: str) -> None:
         site, module = tmp_path / package, f"{tmp_path.name.replace('-', '_')}_{package}"
-        folder = site / f"{package}-1.0.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        lines = [f"{name.lstrip('_')} = {module}:{name}" for name in given]
-        (folder / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
+        distribution(site, package, NUMBERS.name, *(f"{name.lstrip('_')} = {module}:{name}" for name in given))
         (site / f"{module}.py").write_text("\n".join(f"{name} = {value}" for name, value in given.items()) + "\n")
         monkeypatch.syspath_prepend(site)
 
@@ -45,6 +49,9 @@ def test_what_packages_give_is_found_by_name(install: Install) -> None:
     install("first", _1="1", _3="3")
     assert NUMBERS.load() == [1, 2, 3]
     assert NUMBERS.load(disabled=["2"]) == [1, 3]
+    install("third", _1="1")
+    with pytest.raises(ConfigurationError, match="has one of the same name"):
+        NUMBERS.load()
 
 
 @pytest.mark.parametrize(
@@ -71,13 +78,6 @@ def test_an_unusable_one_does_not_hide_the_others(install: Install, caplog: pyte
     assert "the number '5' of more 1.0 cannot be used: there is one of the same name" in caplog.text
 
 
-def test_two_of_one_name_are_an_error(install: Install) -> None:
-    install("first", _1="1")
-    install("second", _1="1")
-    with pytest.raises(ConfigurationError, match="has one of the same name"):
-        NUMBERS.load()
-
-
 def test_a_decoder_says_its_kind() -> None:
     assert kind_of(Yolo) == "yolo"
     assert kind_of(Yolo.model_construct()) is None
@@ -87,9 +87,7 @@ def test_a_decoder_says_its_kind() -> None:
 def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "mine"
     (folder / "demos").mkdir(parents=True)
-    (tmp_path / "mine-1.0.dist-info").mkdir()
-    (tmp_path / "mine-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (tmp_path / "mine-1.0.dist-info" / "entry_points.txt").write_text(f"[{plugins.DATA}]\nmine = mine\n")
+    distribution(tmp_path, "mine", plugins.DATA, "mine = mine")
     for name in ("digits", "another"):
         (folder / "demos" / f"{name}.yaml").write_text("nothing: here\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -103,8 +101,7 @@ def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_example_adds_a_format_a_decoder_an_engine_and_a_demo(command: Command, tmp_path: Path) -> None:
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(ROOT / "examples/plugin")]
-    subprocess.run(pip, check=True, timeout=120)
+    printed(sys.executable, "-m", "pip", "install", *options, "--target", site, ROOT / "examples/plugin")
     ask = """
 import json
 import edgedeploy as ed
@@ -114,9 +111,7 @@ report = ed.bench(["brightest-24x32"], against=["onnx-reference"], rounds=1)
 print(json.dumps([lamp.to_dict(), report.engines]))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])}
-    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lamp, engines = json.loads(done.stdout)
+    lamp, engines = json.loads(printed(sys.executable, "-c", ask, env=environment))
     x1, y1, x2, y2 = lamp["box"]
     assert 107 < x1 < x2 < 118  # a disc of radius 4 around (112, 62)
     assert 57 < y1 < y2 < 68

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from support.commands import started
@@ -21,7 +21,6 @@ from support.patience import becomes, beside, generous
 from support.rpc_clients import TRACKER_MAGIC, device
 
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
-from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker
 from edgedeploy.tuning import measuring
 from edgedeploy.tuning.building import Batch, Entry
@@ -195,23 +194,17 @@ def session(device: Endpoint, secret: str, jobs: Batch, *rest: object) -> Iterat
         yield Done(index, (0.001,))
 
 
-class Board:
-    name, port = "board", 7001
-
-    def __init__(self) -> None:
-        self.revived = 0
-
-    def revive(self, deadline_s: float) -> None:
-        self.revived += 1
-
-    def run(self, script: str) -> str:
-        return ""
+PORT = 7001
 
 
 @pytest.fixture
-def measuring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def board(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """A board of which nothing is known, and whose sessions take no time."""
     monkeypatch.setattr(measuring, "session", session)
     monkeypatch.setattr(measuring, "_prepare", os.getpid)
+    made = Mock(port=PORT, **{"run.return_value": ""})
+    made.name = "board"
+    return made
 
 
 @contextmanager
@@ -223,7 +216,7 @@ def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(tracker(endpoint.port))
             for number in range(2):
-                stack.enter_context(device(endpoint, "k", Board.port, f"secret-{number}"))
+                stack.enter_context(device(endpoint, "k", PORT, f"secret-{number}"))
             done.wait(60)
 
     with beside(serve):
@@ -236,30 +229,27 @@ def free_endpoint() -> Endpoint:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("measuring_at_once")
-def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None:
-    board, endpoint = Board(), free_endpoint()
+def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up(board: Mock) -> None:
+    endpoint = free_endpoint()
     with Measurer(endpoint, "k") as measurer:
         measurer.start()
-        farm = Farm([cast(BoardServer, board)], measurer, told := Notebook())
+        farm = Farm([board], measurer, told := Notebook())
         with begun_late(endpoint, 1):
             outcomes = farm.measure(BATCH)
             turns = farm.measure(BATCH, rounds=3)
     assert list(told.counts.values()) == [(2, 2), (6, 6)]
     assert [len(outcome.seconds) for outcome in turns] == [3, 3]
     assert [outcome.seconds for outcome in outcomes] == [[0.001]] * 2
-    assert [outcome.device for outcome in outcomes] == [board.name] * 2
-    assert board.revived == 0
+    assert [outcome.device for outcome in outcomes] == ["board"] * 2
+    assert not board.revive.called
 
 
-@pytest.mark.usefixtures("measuring_at_once")
-def test_a_tracker_that_stays_away_is_named_and_not_the_board() -> None:
-    board = Board()
+def test_a_tracker_that_stays_away_is_named_and_not_the_board(board: Mock) -> None:
     with Measurer(Endpoint("127.0.0.1", 9), "k", tracker_s=1) as measurer:
-        farm = Farm([cast(BoardServer, board)], measurer, Notebook())
+        farm = Farm([board], measurer, Notebook())
         with pytest.raises(NoTrackerError, match="no tracker answers") as lost:
             farm.measure(BATCH)
-    assert board.revived == 0
+    assert not board.revive.called
     assert not any("power" in hint for hint in lost.value.hints)
 
 

@@ -57,14 +57,11 @@ def test_a_batch_is_one_library_with_a_function_for_each_candidate(builder: Buil
     for index in (0, 2):
         np.testing.assert_array_equal(result(module, batch, index, small), 2 * small)
     np.testing.assert_allclose(result(module, batch, 1, large), np.exp(large), rtol=1e-6)
-
-
-def test_candidates_are_code_of_the_products_own_generation(builder: Builder) -> None:
-    batch = builder.build([kernels.exponential])
+    # It is code of the product's own generation.
     [library] = batch.libraries
     with library.open("rb") as stream:
         symbols = {symbol.name for symbol in ELFFile(stream).get_section_by_name(".dynsym").iter_symbols()}
-    assert f"__tvm_ffi_{batch.entries[0].name}" in symbols
+    assert f"__tvm_ffi_{batch.entries[1].name}" in symbols
     assert not {"exp", "expf"} & symbols  # as arithmetic on vectors, not calls of the C library
 
 
@@ -149,6 +146,7 @@ def test_a_toolchain_that_is_not_there_is_an_error_of_its_own() -> None:
 
 FULL_DISK = """
 import sys, tempfile
+from contextlib import suppress
 sys.path.insert(0, sys.argv[1])
 from support import kernels
 from edgedeploy.target.board import load_board
@@ -159,12 +157,10 @@ if __name__ == "__main__":
     with Builder(load_board("local")) as builder:
         builder.start()
         filler = open(tempfile.gettempdir() + "/filler", "wb")
-        try:
+        with suppress(OSError):
             while True:
                 filler.write(bytes(1 << 16))
                 filler.flush()
-        except OSError:
-            pass
         try:
             builder.build([kernels.doubling] * 3)
         except OutputError as error:

