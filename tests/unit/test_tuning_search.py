@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
-from typing import ClassVar, cast
+from typing import cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from edgedeploy.compile.configuration import Configuration, untuned
 from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.model.tensors import Tensors, TensorSpec
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
@@ -117,6 +118,7 @@ def test_the_default_comes_first_and_every_candidate_once(task: Task, tuner: str
         found += batch
     assert sorted(map(str, found)) == sorted(map(str, task.candidates))
     assert len(set(found)) == len(task.candidates)
+    assert len(set(search_for(tuner, task, model_for(tuner)).propose(2))) == 2, "before anything is known"
 
 
 @pytest.mark.parametrize("tuner", TUNERS)
@@ -132,11 +134,6 @@ def test_searches_that_learn_beat_chance(task: Task, tuner: str) -> None:
     seeds = range(4)
     learnt = mean(best_after(tuner, task, 96, seed, time_of) for seed in seeds)
     assert learnt < mean(best_after("random", task, 96, seed, time_of) for seed in seeds)
-
-
-@pytest.mark.parametrize("tuner", TUNERS)
-def test_a_second_candidate_is_found_before_anything_is_known(task: Task, tuner: str) -> None:
-    assert len(set(search_for(tuner, task, model_for(tuner)).propose(2))) == 2
 
 
 def test_failures_are_not_proposed_again_and_stop_no_search(task: Task) -> None:
@@ -213,8 +210,9 @@ def times_of(two_tasks: list[Task], *seconds: tuple[float, float]) -> list[dict[
     return [dict(zip(names, each, strict=True)) for each in seconds]
 
 
-@pytest.mark.compiles
-def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals, two_tasks: list[Task]) -> None:
+def test_variants_have_every_finalist_and_begin_with_the_defaults(
+    finals: Finals, two_tasks: list[Task], recorded: Recorded
+) -> None:
     found = [[variant(task.workload) for task in two_tasks] for variant in finals.variants()]
     first, second = two_tasks
     assert found == [
@@ -222,10 +220,12 @@ def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals
         [first.candidates[1], second.candidates[1]],
         [first.candidates[2], None],  # a build without records: the default again
     ]
+    assert Finals("without finalists", two_tasks, recorded.append).variants() == []
 
 
-@pytest.mark.compiles
-def test_the_fastest_is_recorded_beside_the_default(finals: Finals, two_tasks: list[Task], recorded: Recorded) -> None:
+def test_the_fastest_is_recorded_beside_the_default_until_it_is_withdrawn(
+    finals: Finals, two_tasks: list[Task], recorded: Recorded
+) -> None:
     finals.settle(times_of(two_tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
     first, second = two_tasks
     assert first.weight == 2
@@ -237,28 +237,17 @@ def test_the_fastest_is_recorded_beside_the_default(finals: Finals, two_tasks: l
     ]  # fmt: skip
     assert [trial.seconds for trial in recorded] == [[0.002], [0.001], [0.001], [0.0009]]
     assert {trial.run for trial in recorded} == {"run-network"}
+    recorded.clear()
+    finals.withdraw()
+    assert configurations(recorded) == [task.candidates[0] for task in two_tasks]
+    assert {trial.run for trial in recorded} == {"run-withdrawn"}
+    assert all(result.speed_up == 1 for result in finals.results.values())
 
 
-@pytest.mark.compiles
 def test_a_gain_that_may_be_chance_is_none(finals: Finals, two_tasks: list[Task], recorded: Recorded) -> None:
     finals.settle(times_of(two_tasks, (0.004, 0.001), (0.00396, 0.00099), (0.00395, 0.002)))
     assert configurations(recorded) == [task.candidates[0] for task in two_tasks]
     assert all(result.default_ms == result.best_ms for result in finals.results.values())
-
-
-@pytest.mark.compiles
-def test_a_withdrawal_leaves_the_defaults(finals: Finals, two_tasks: list[Task], recorded: Recorded) -> None:
-    finals.settle(times_of(two_tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
-    before = len(recorded)
-    finals.withdraw()
-    assert configurations(recorded[before:]) == [task.candidates[0] for task in two_tasks]
-    assert {trial.run for trial in recorded[before:]} == {"run-withdrawn"}
-    assert all(result.speed_up == 1 for result in finals.results.values())
-
-
-@pytest.mark.compiles
-def test_a_run_without_finalists_has_no_variants(two_tasks: list[Task]) -> None:
-    assert Finals("run", two_tasks, lambda trial: None).variants() == []
 
 
 @pytest.mark.compiles
@@ -272,27 +261,16 @@ def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.M
     assert len(references) == 1
 
 
-class Running:
-    inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
-
-    @property
-    def runner(self) -> Running:
-        return self
-
-    def measure(self, tensors: Tensors, *, repeat: int, warmup: int) -> Timing:
-        return Timing((1000.0,))
-
-    def function_times(self, tensors: Tensors, *, repeat: int, warmup: int) -> dict[str, list[float]]:
-        return {"conv": [1000.0]}
-
-
-@pytest.mark.compiles
 def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Running.inputs))
+    inputs = [TensorSpec(name="data", shape=[1], dtype="float32")]
+    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=inputs))
+    running = Mock(inputs=inputs)
+    running.runner.measure.return_value = Timing((1000.0,))
+    running.runner.function_times.return_value = {"conv": [1000.0]}
     monkeypatch.setattr(comparison.Referenced, "of", lambda source: None)
     monkeypatch.setattr("edgedeploy.building.Plan.build", lambda *_, **__: built)
     monkeypatch.setattr(
-        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Running() for _ in packages])
+        comparison, "opened_together", lambda packages, *_, **__: nullcontext([running] * len(packages))
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))
