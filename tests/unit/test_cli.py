@@ -182,13 +182,10 @@ def test_they_are_taken_from_anywhere_and_nothing_else_is(line: str, chosen: Glo
     assert of(line) == (chosen, left)
 
 
-def test_help_is_a_command_too(command: Command) -> None:
+def test_help_and_versions_are_options_and_commands(command: Command) -> None:
     assert command("help", "releases", "list")[1] == command("releases", "list", "--help")[1]
     assert command("help")[1] == command("--help")[1]
     assert command("help", "nothing")[0] == 2
-
-
-def test_versions_are_an_option_and_a_command(command: Command) -> None:
     assert command("--version") == (0, f"edgedeploy {__version__}\n", "")
     assert command("version")[1].splitlines()[0] == f"edgedeploy {__version__}"
     assert json.loads(command("version", "--json")[1])["edgedeploy"] == __version__

@@ -191,29 +191,25 @@ def test_several_may_add_at_once_and_lose_nothing(tmp_path: Path) -> None:
     assert found == [(str(run), number) for run in range(3) for number in range(count)]
 
 
-class TestAFullDisk:
-    @pytest.mark.parametrize("left", [0, 10, 300, 5000])
-    def test_ends_in_an_error_and_changes_nothing(self, tmp_path: Path, left: int) -> None:
-        with Records.open(filled(tmp_path), header()) as records:
-            records.add(trial(5, 1.0))
-            with nearly_full_disk(tmp_path / f"{DATABASE}-wal", left), pytest.raises(OutputError, match="cannot write"):
-                records.add(trial(6, *[1.0] * 2000))
-            assert read_records(tmp_path).trials == [*TRIALS, trial(5, 1.0)]
-            records.add(trial(7, 1.0))
-        assert read_records(tmp_path).trials == [*TRIALS, trial(5, 1.0), trial(7, 1.0)]
-
-    def test_does_not_make_half_of_a_database(self, tmp_path: Path) -> None:
-        (tmp_path / "empty").touch()
-        with nearly_full_disk(tmp_path / "empty", 100), pytest.raises(OutputError):
-            Records.open(tmp_path / "new", header())
-        assert read_records(filled(tmp_path / "new")).trials == TRIALS
+@pytest.mark.parametrize("left", [0, 10, 300, 5000])
+def test_a_full_disk_ends_in_an_error_and_changes_nothing(tmp_path: Path, left: int) -> None:
+    with Records.open(filled(tmp_path), header()) as records:
+        records.add(trial(5, 1.0))
+        with nearly_full_disk(tmp_path / f"{DATABASE}-wal", left), pytest.raises(OutputError, match="cannot write"):
+            records.add(trial(6, *[1.0] * 2000))
+        assert read_records(tmp_path).trials == [*TRIALS, trial(5, 1.0)]
+        records.add(trial(7, 1.0))
+    assert read_records(tmp_path).trials == [*TRIALS, trial(5, 1.0), trial(7, 1.0)]
 
 
-def test_a_folder_where_nothing_can_be_made_ends_in_an_error(tmp_path: Path) -> None:
+def test_where_nothing_can_be_made_no_half_of_a_database_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (Path("/proc/edgedeploy"), tmp_path / "file" / "below"):
         with pytest.raises(OutputError, match="cannot write"):
             Records.open(folder, header())
+    with nearly_full_disk(tmp_path / "file", 100), pytest.raises(OutputError):
+        Records.open(tmp_path / "new", header())
+    assert read_records(filled(tmp_path / "new")).trials == TRIALS
 
 
 def test_waiting_for_a_locked_database_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

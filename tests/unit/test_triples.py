@@ -37,14 +37,11 @@ def test_an_architecture_has_one_name_for_what_different_tools_call_it(name: str
     assert architecture_of(name).name == row
 
 
-def test_no_two_rows_are_the_same_architecture() -> None:
+def test_no_two_rows_are_the_same_architecture_and_every_board_is_of_one_of_them() -> None:
     machines = [row.elf_machine for row in architectures()]
     assert len({*machines}) == len(machines)
     for row in architectures():
         assert architecture_of(row.name) == architecture_of_elf(str(row.elf_machine)) == row
-
-
-def test_every_board_is_of_an_architecture_of_the_table() -> None:
     for path in (builtin_folder() / "boards").glob("*.yaml"):
         assert architecture_of(BOARDS.load(path.stem).triple).elf_machine, path
 
