@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import printed, started
 from support.patience import generous
 
 from edgedeploy.errors import CompileError, MemoryExhaustedError, OutputError, ReaderGoneError
@@ -25,11 +26,11 @@ def slow(*values: object) -> list[object]:
 COMMANDS = ["--help", "models", *slow("boards --json", "build digits", "run digits", "demo digits", "doctor")]
 
 
-def ended(command: str, folder: Path, redirection: str = "", **environment: str) -> tuple[int, str]:
+def ended(command: str, folder: Path, redirection: str) -> tuple[int, str]:
     """The exit code of a command whose output a shell redirects, and what it says on standard error."""
     program = ["bash", "-c", f'"$@" {redirection}', "bash", *EDGEDEPLOY, *command.split()]
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    done = subprocess.run(program, cwd=folder, env={**os.environ, **environment}, **streams, check=False)
+    done = subprocess.run(program, cwd=folder, **streams, check=False)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     return done.returncode, done.stderr
@@ -248,14 +249,8 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
     command = [*EDGEDEPLOY, "build", "digits", "--board", board]
     begin = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
     for moment in range(26):
-        with subprocess.Popen(
-            [sys.executable, "-c", begin, *command],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with started(sys.executable, "-c", begin, *command, cwd=tmp_path, start_new_session=True, **pipes) as process:
             try:
                 process.wait(0.1 + moment * 0.12)
             except subprocess.TimeoutExpired:
@@ -275,4 +270,4 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
 
 def test_a_process_ends_well_after_reducers_were_registered() -> None:
     program = "from edgedeploy.compile.passes.legalisation import register_reducers; register_reducers()"
-    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+    printed(sys.executable, "-c", program, timeout=60)

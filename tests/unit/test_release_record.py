@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.commands import executable
+from support.commands import executable, printed
 
 from edgedeploy.errors import ReleaseError
 from edgedeploy.release import steps
@@ -156,7 +156,7 @@ def board(shell: list[str], tmp_path: Path) -> Shell:
     if shell[0] == "busybox":
         programs = tmp_path / "bin"
         programs.mkdir()
-        for applet in subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split():
+        for applet in printed("busybox", "--list").split():
             (programs / applet).symlink_to(str(shutil.which("busybox")))
     return Shell(tmp_path / "home", shell, programs)
 

@@ -1,12 +1,12 @@
 """Files of known hosts, read as `ssh-keygen -F` reads them; and scripts on this machine, run as on a board."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import paramiko
 import pytest
+from support.commands import need
 from support.patience import becomes
 
 from edgedeploy.errors import BoardConnectionError
@@ -30,16 +30,23 @@ HOSTS = (
 def known_hosts(tmp_path: Path) -> Path:
     path = tmp_path / "known_hosts"
     lines = [f"{names} {LINE}" for names in NAMES]
-    odd = ["", "# a comment", "plain", "plain ssh-rsa", "plain ssh-rsa AAAA", f"@other plain {LINE}"]
-    odd += ["plain ssh-ed25519 ?"]
+    odd = [
+        "",
+        "# a comment",
+        "plain",
+        "plain ssh-rsa",
+        "plain ssh-rsa AAAA",
+        "plain ssh-ed25519 ?",
+        f"@other plain {LINE}",
+    ]
     marked = [f"@revoked plain {LINE}", f"@cert-authority *.example.org {LINE}", f"\t plain\t {LINE} x y"]
     path.write_text("\n".join([*lines, *odd, *marked]))
     return path
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
 @pytest.mark.parametrize("hashes", [False, True])
 def test_a_host_has_the_lines_that_openssh_finds(known_hosts: Path, hashes: bool) -> None:
+    need("ssh-keygen", "openssh-client")
     # It finds lines without a key too, and refuses to hash a file that has some.
     valid = {entry.line for entry in read_known_hosts(known_hosts)}
     lines = enumerate(known_hosts.read_text().split("\n"), 1)
@@ -60,9 +67,7 @@ def test_lines_have_markers_names_types_and_keys(known_hosts: Path) -> None:
     assert [entry.names for entry in entries[: len(NAMES)]] == list(NAMES)
     assert len(entries) == len(NAMES) + 3
     assert list(read_known_hosts(known_hosts.parent / "absent")) == []
-
-
-def test_ports_are_part_of_a_name_unless_they_are_the_usual_one() -> None:
+    # Ports are part of a name unless they are the usual one.
     assert [name_of("Host", 22), name_of("fe80::1", 2222)] == ["host", "[fe80::1]:2222"]
 
 

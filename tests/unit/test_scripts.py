@@ -130,11 +130,15 @@ def test_a_fault_hides_no_other_demo_or_board(played: Played, capsys: pytest.Cap
 
 
 @pytest.mark.usefixtures("there")
-def test_interrupting_the_boards_leaves_them_out(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
-    assert played(0, 130) == 0
-    assert played(0, 0, 130) == 0
-    assert "are left out" in capsys.readouterr().out
+def test_boards_that_are_interrupted_or_impossible_are_left_out(
+    played: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for code, said in ((130, "are left out"), (18, "There can be no virtual boards here")):
+        assert played(0, code) == 0
+        assert said in capsys.readouterr().out
+        assert played(0, 0, code) == 0
     assert played(130) == 130
+    assert played(0, 0, 0) == 0
 
 
 _MAKEFILE = f"""\
@@ -185,32 +189,21 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
     assert b"make goes on" in said
 
 
-@pytest.mark.usefixtures("there")
-def test_without_virtual_boards_the_demo_is_shown(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
-    assert played(0, 18) == 0
-    assert "There can be no virtual boards here" in capsys.readouterr().out
-    assert played(0, 0, 18) == 0
-    assert played(0, 0, 0) == 0
-
-
 def build_script(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     """`scripts/build.sh a b c` of a checkout whose edgedeploy is this shell script."""
     executable(folder / ".venv/bin/python", f'echo "$@"\n{python}', "/bin/bash")
     (folder / "Makefile").write_text("setup:\n")
     (folder / "scripts").mkdir()
-    shutil.copy(SCRIPTS / "build.sh", folder / "scripts")
-    return subprocess.run([folder / "scripts" / "build.sh", *"abc"], capture_output=True, text=True, check=False)
+    script = shutil.copy(SCRIPTS / "build.sh", folder / "scripts")
+    return subprocess.run([script, *"abc"], capture_output=True, text=True, check=False)
 
 
-def test_all_demos_are_built_for_each_board_and_those_that_failed_are_listed(tmp_path: Path) -> None:
+def test_all_demos_are_built_for_each_board_until_ctrl_c_and_those_that_failed_are_listed(tmp_path: Path) -> None:
     done = build_script(tmp_path, "case $* in *a) exit 9;; *c) exit 6;; esac")
     assert done.returncode == 9
     assert done.stdout.splitlines() == [f"-m edgedeploy build --all-demos --board {board}" for board in "abc"]
     assert done.stderr.splitlines() == ["failed for a (exit code 9)", "failed for c (exit code 6)"]
-
-
-def test_ctrl_c_ends_the_builds_for_all_boards(tmp_path: Path) -> None:
-    done = build_script(tmp_path, "case $* in *b) exit 130;; esac")
+    done = build_script(tmp_path / "interrupted", "case $* in *b) exit 130;; esac")
     assert (done.returncode, len(done.stdout.splitlines())) == (130, 2)
 
 

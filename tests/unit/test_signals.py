@@ -98,10 +98,12 @@ def test_transposed_convolutions() -> None:
     agreeing(graph, graph.node("LeakyRelu", wider, alpha=0.1))
 
 
-def test_weights_that_are_computed() -> None:
+@pytest.mark.parametrize(("weights", "data"), [([8, 16, 3], [1, 16, LENGTH]), ([4, 3, 2, 3, 3], [1, 3, 4, 6, 6])])
+def test_weights_that_are_computed(weights: list[int], data: list[int]) -> None:
     graph = Graph()
-    weights = graph.node("Mul", graph.input("weights", [8, CHANNELS, 3]), graph.normal(8, 1, 1))
-    agreeing(graph, graph.node("Conv", graph.input("data", [1, CHANNELS, LENGTH]), weights))
+    scales = graph.normal(weights[0], *[1] * (len(weights) - 1))
+    product = graph.node("Mul", graph.input("weights", weights), scales)
+    agreeing(graph, graph.node("Conv", graph.input("data", data), product))
 
 
 # Volumes, n x channels x depth x height x width.
@@ -186,12 +188,6 @@ def test_what_lies_between_convolutions_of_volumes(batch: int) -> None:
     joined = graph.node("Concat", over, data, axis=1)
     last = graph.node("Conv", joined, graph.normal(4, 2 * FEW, 3, 3, 3), pads=[1] * 6)
     agreeing(graph, last, graph.node("Flatten", graph.node("GlobalAveragePool", last)))
-
-
-def test_weights_of_volumes_that_are_computed() -> None:
-    graph = Graph()
-    weights = graph.node("Mul", graph.input("weights", [4, 3, 2, 3, 3]), graph.normal(4, 1, 1, 1, 1))
-    agreeing(graph, graph.node("Conv", graph.input("data", [1, 3, 4, 6, 6]), weights))
 
 
 def test_slopes_are_of_channels_where_rows_are_as_long() -> None:

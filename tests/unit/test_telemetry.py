@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.caches import share_caches
+from support.commands import printed
 
 import edgedeploy
 
@@ -24,23 +25,15 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def cut_off(home: Path, *commands: list[str], **environment: str) -> dict[str, Any]:
+def cut_off(home: Path, *commands: list[str]) -> dict[str, Any]:
     """Run commands where every name that is looked up is written down; skip where there can be no such place."""
     namespace = ["unshare", "--net", "--mount"]
     refused = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
     if refused.returncode:
         pytest.skip(f"this needs namespaces: {refused.stderr.strip()}")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_", "EDGEDEPLOY_"))}
-    done = subprocess.run(
-        [*namespace, sys.executable, str(PROGRAM), json.dumps(commands)],
-        env={**kept, "HOME": str(home), **environment},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    words = [*namespace, sys.executable, PROGRAM, json.dumps(commands)]
+    return dict(json.loads(printed(*words, env={**kept, "HOME": str(home)}, cwd=home)))
 
 
 def assert_silent(home: Path, *commands: str) -> None:
