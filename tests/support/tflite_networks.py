@@ -19,6 +19,7 @@ def table(kind: str, **fields: Any) -> Any:
         setattr(made, attribute, value)
     return made
 
+
 # Of operators that have no table of their own.
 _SHARED_TABLES = {"MEAN": "ReducerOptions", "MAXIMUM": "MaximumMinimumOptions", "MINIMUM": "MaximumMinimumOptions"}
 _SHARED_TABLES |= {"AVERAGE_POOL_2D": "Pool2DOptions", "MAX_POOL_2D": "Pool2DOptions"}

@@ -18,8 +18,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
-from edgedeploy.compile.backends.cpu.narrowing import reciprocal_for
+from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions, reciprocal_for
 from edgedeploy.compile.backends.cpu.steps import features_of, steps_for
 from edgedeploy.compile.integers.layers import CONVERTER_BITS, SMALL
 from edgedeploy.compile.integers.operators import every_integer, lines_through
