@@ -194,17 +194,3 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
         return generator.standard_normal(shape).astype(dtype)
     limits = np.iinfo(dtype)
     return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
-
-
-def _computed(
-    layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
-) -> np.ndarray:
-    backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
-    canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
-    with tvm.target.Target(LOCAL.cpu_target()):
-        packable = {1} if layer.constant else set[int]()
-        done = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, packable)
-    packed = done.packing.pack(weights) if done.packing else weights
-    result = canonical.params[-1].ty
-    empty = np.zeros([int(size) for size in result.shape], str(result.dtype))
-    return run_function(done.function, [data, packed], empty, LOCAL, folder)[0]
