@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "vision/decoder.h"
-#include "vision/placement.h"
+#include "vision/preprocess.h"
 
 namespace agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "vision/placement.h"
+#include "vision/preprocess.h"
 
 #include <algorithm>
 #include <cmath>
