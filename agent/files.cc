@@ -103,9 +103,9 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
-std::pair<Descriptor, Descriptor> Pipe() {
+std::pair<Descriptor, Descriptor> Pipe(const std::string& failure) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot create a pipe", SystemError());
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, failure, SystemError());
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 

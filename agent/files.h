@@ -32,7 +32,7 @@ class Descriptor {
 };
 
 // Bytes that come in pieces, as lines and by their number.
-// Failure(kInput) if it cannot be read, which `name` is called in messages.
+// Failure(kInput) if it cannot be read; messages call it `name`.
 class BufferedReader {
  public:
   explicit BufferedReader(std::string name) : name_(std::move(name)) {}
@@ -55,8 +55,8 @@ class BufferedReader {
   size_t end_ = 0;
 };
 
-// The ends of a new pipe: to read and to write. Failure(kOther) if there is none.
-std::pair<Descriptor, Descriptor> Pipe();
+// The ends of a new pipe: to read and to write. Failure(kOther) says `failure` if it cannot be created.
+std::pair<Descriptor, Descriptor> Pipe(const std::string& failure = "cannot create a pipe");
 // One call's worth of bytes, 0 at the end of the file, -1 for an error.
 ssize_t ReadSome(int descriptor, void* data, size_t size);
 // Reads exactly `size` bytes that are all there is, or throws Failure(code).

@@ -47,7 +47,7 @@ int Resolve(const std::string& host, const std::string& port, int flags, std::ve
 class Lookup {
  public:
   Lookup(const std::string& host, const std::string& port, int flags, const Watch& watch) {
-    auto [output, input] = Pipe();
+    auto [output, input] = Pipe("cannot resolve " + host);
     output_ = std::move(output);
     child_ = fork();
     if (child_ < 0) throw Failure(Code::kOther, "cannot resolve " + host, SystemError());

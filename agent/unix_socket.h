@@ -1,5 +1,5 @@
 // What a service shares with the other programs of its machine: its own socket, by a path that its owner alone may use;
-// memory, from which frames and values go without the socket; and the socket of systemd.
+// memory, through which frames and values go without the socket; and the socket of systemd.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The formats of image files that the agent reads and writes. Decoders call the file `name` in messages; all of them
-// are Failure(kInput) for what is damaged or too large.
+// The formats of image files that the agent reads and writes. Decoders call the file `name` in messages; all of
+// them throw Failure(kInput) for what is damaged or too large.
 #pragma once
 
 #include <functional>

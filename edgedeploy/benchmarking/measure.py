@@ -57,7 +57,7 @@ class Measurement:
     energy: bool = False  # whether the energy of an inference is measured, too
     profiled: Board | None = None  # the profile of the machine or board, if the time by function is measured, too
     progress: Progress = SILENT
-    meter: PowerMeter | None = None  # reads the power for that
+    meter: PowerMeter | None = None  # reads the power, if `energy` is measured
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # networks by engine and reason
 
     def metered(self, run: Run) -> Measurement:

@@ -105,8 +105,8 @@ class Row:
     threads: int
     times: EndToEnd
     ratio: float  # edgedeploy's median divided by this one; below 1, edgedeploy is quicker
-    max_rel_diff: float  # the `Difference` of the output where this is the largest, as is `max_abs_diff`
-    max_abs_diff: float
+    max_rel_diff: float  # of the output where the relative `Difference` is the largest
+    max_abs_diff: float  # of the same output
     same_top1: bool | None = None  # as `measure.same_top1` finds
     batch: int | None = None  # how many inferences one call makes, if requested. Times are those of a call.
     costs: Costs = field(default_factory=Costs)

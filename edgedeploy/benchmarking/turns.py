@@ -23,7 +23,7 @@ class Turn:
 
     seconds: list[float]
     processors: float | None
-    kernel_seconds: list[float] | None = None  # of each inference's kernels, by the device's own clock
+    kernel_seconds: list[float] | None = None  # of each inference, the sum of its kernels by the device's own clock
 
 
 @dataclass(frozen=True)

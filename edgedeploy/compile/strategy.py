@@ -23,6 +23,7 @@ from edgedeploy.target.board import Board
 # as variances, relative to the variance of a layer's results. Worst-case bounds grow with the same norms of the
 # transforms (B. Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
 # Networks, ACM TOMS 46(4), 2020), but no network comes near them. docs/schedules.md has measurements.
+
 # The variance of one rounding, in squares of the unit roundoff: uniform in half a unit of the last place, of a value
 # with a log-uniform mantissa.
 ROUNDING = (1 - 1 / 4) / (2 * math.log(2)) / 3
@@ -53,7 +54,7 @@ def summed(terms: float) -> float:
 
 
 def _rounding_in(types: LayerTypes, sums: float) -> float:
-    """Of a layer whose sums have a variance, in squares of their unit roundoff, and are then stored as its result."""
+    """The rounding of a layer whose sums have a variance, in squares of their unit roundoff, stored as its result."""
     stored = unit_roundoff(types.result)
     last = ROUNDING * stored**2 if stored > unit_roundoff(types.accumulator) else 0.0
     return sums * unit_roundoff(types.accumulator) ** 2 + last

@@ -98,9 +98,10 @@ def recurrent(
     peepholes: Any = None,  # (directions, 3, hidden), for the gates input, output, forget, if `layer.peepholes`
     lengths: Any = None,  # (batch), int32, if `layer.lengths`
 ) -> list[Any]:
-    """The states of all steps of a layer of float32, (steps, directions, batch, hidden), and each of the last step.
+    """The states of a layer of float32: of all steps, (steps, directions, batch, hidden), and each one's last.
 
-    Products of all steps are computed at once, then one function with the loop.
+    The last states are (directions, batch, hidden). Products of all steps are computed at once, then one function with
+    the loop.
     """
     if layer.dtype != "float32":
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")

@@ -47,10 +47,10 @@ class Network:
     # of rounding alone. None if the program has only one set of kernels.
     other_kernels: Reference | None = None
     other_kernels_name: str = ""  # a name for these kernels
-    # One inference by a third, possibly slow program, used if the code differs. None for formats without one.
+    # One inference by a third, possibly slow program, used if the code differs from `reference`. None if there is none.
     second_opinion: Reference | None = None
     second_opinion_name: str = ""  # that program and its version
-    # Both, one operator at a time, for networks that are too large for that program. None for formats without one.
+    # `reference` and `second_opinion`, one operator at a time, for networks that are too large for that program.
     by_operator: OperatorWise | None = None
     # Whether `reference` computes a quantised network in integers alone, by kernels that edgedeploy agrees with.
     is_reference_exact: Callable[[], bool] = lambda: True

@@ -119,7 +119,7 @@ class Manifest(Record):
     # Inputs of the network's file that are constants in the package, with their values
     set_inputs: dict[str, object] = {}
     inputs: Tensors  # of the network, in order
-    outputs: Tensors  # of its compiled part if it has a tail
+    outputs: Tensors  # of the network, in order; of its compiled part if it has a tail
     tail: TailMember | None = None
     # The same network for other shapes of its inputs; most packages have one shape
     further: Annotated[Listed[Entry], Field(max_length=MAXIMUM_ENTRIES - 1)] = []

@@ -262,7 +262,8 @@ def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
         return [0, 1, -large, large]
     if not extreme or uses.divides:
         return [1, 2] if uses.divides else [0, 1]
-    limits = np.iinfo(dtype)  # one more than fits into half the bits; products of two of them are still exact
+    limits = np.iinfo(dtype)
+    # One more than fits into half the bits: products of two of them are still exact.
     high = limits.max if dtype.itemsize == 1 else (1 << 4 * dtype.itemsize) + 1
     return [0, 1, high] if dtype.kind == "u" else [0, 1, -1, high, limits.min if dtype.itemsize == 1 else -high]
 

@@ -112,7 +112,7 @@ def selected(tasks: list[Task], chosen: str) -> list[Task]:
     if not numbers or not numbers <= set(range(len(tasks))):
         raise InputError(
             f"{chosen!r} names no tasks",
-            why=f"there are {len(tasks)}, from 0 to {len(tasks) - 1}" if tasks else "it has none",
+            why=f"there are {len(tasks)}, from 0 to {len(tasks) - 1}" if tasks else "the network has none",
             hints=["write all, or numbers and ranges such as 0,2,3-5", "see them with --tasks list"],
         )
     return [task for task in tasks if task.number in numbers]

@@ -78,7 +78,9 @@ def require_means() -> None:
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             raise VirtualBoardError(
-                f"{program} is not installed, which virtual boards need", hints=[f"apt-get install {package}", _WITHOUT]
+                f"virtual boards need {program}",
+                why="it is not installed",
+                hints=[f"apt-get install {package}", _WITHOUT],
             )
 
 

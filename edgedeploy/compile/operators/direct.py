@@ -98,7 +98,7 @@ def convolution(
     window: Window,
     groups: int,
     types: LayerTypes,
-    tile: Tile,  # of the template, as the order
+    tile: Tile,  # `tile` and `order` are those of the template
     order: WeightOrder = WeightOrder(),
     prefetch: int = 0,  # the values of the vectors of weights that are prefetched, or 0
     copied_as: str | None = None,  # the type of padded copies of the data; None for that of the data

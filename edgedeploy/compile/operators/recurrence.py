@@ -31,8 +31,8 @@ class Activation(Record):
 
 
 def _sigmoid(x: Any) -> Any:
-    half = tirx.const(0.5, x.ty.dtype)  # one quotient of polynomials, as in tanh; exp would need another
-    return tirx.tanh(x * half) * half + half
+    half = tirx.const(0.5, x.ty.dtype)
+    return tirx.tanh(x * half) * half + half  # one quotient of polynomials; exp would need another
 
 
 def _number(value: int, x: Any) -> Any:

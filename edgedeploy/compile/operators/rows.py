@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from operator import add
 from typing import Any, Literal
 
@@ -26,7 +25,9 @@ ROWS_ATTRIBUTE = "edgedeploy.rows"  # the attribute of a function that describes
 _SUMS = 4  # vectors of partial sums: as many as hide the latency of an addition
 _Body = Callable[[Any, Any], None]  # writes code for the place of a vector among the partial sums, and its columns
 
-_number = partial(tirx.const, dtype="float32")
+
+def _number(value: float) -> Any:
+    return tirx.const(value, "float32")
 
 
 class Rows(Record):

@@ -92,7 +92,11 @@ class _Replacer(ir.Rewriter):
         return self.emit(relax.call_tir(added, relax.Tuple([ir.constant(value)]), kind))
 
 
-replace_functions = _Replacer.rewritten
+def replace_functions(
+    module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None = None
+) -> tvm.IRModule:
+    """Call the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
+    return _Replacer.rewritten(module, scheduled, transform)
 
 
 class Lifted(NamedTuple):

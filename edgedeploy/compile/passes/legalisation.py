@@ -27,7 +27,9 @@ from edgedeploy.compile.passes.arithmetic import Legalisation, as_in_tvm
 _FEWEST_COLUMNS = 8  # shorter rows are computed side by side instead
 _CORNERS = 4  # the pixels around a place that bilinear interpolation reads
 
-_number = partial(tirx.const, dtype="float32")
+
+def _number(value: float) -> Any:
+    return tirx.const(value, "float32")
 
 
 def _worst(dtype: str, *, largest: bool) -> Any:

@@ -273,8 +273,9 @@ class Kernel:
         """Compute a reduction inside the loop over its reader's tiles, with the accumulators in registers.
 
         The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels, unrolled.
-        Around them go the reduction's loops, which are returned, outermost first. Of the block's last loops, the last
-        are `reductions`, and those before run over `pixels`; `steps` of the innermost reduction are written out.
+        Around them go the reduction's loops, which are returned, outermost first. The block's last `reductions` loops
+        are these, and the `pixels` loops before the last spatial one run over pixels. `lanes` values fill a vector
+        register; `steps` steps of the innermost reduction are written out.
         """
         schedule = self.schedule
         schedule.compute_at(block, loop, preserve_unit_loops=True)

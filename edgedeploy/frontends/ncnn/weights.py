@@ -34,7 +34,7 @@ class StoredWeights:
     def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
-        If they may be `quantised`, they are int8 then, and their scales come later. The layer's name is for messages.
+        With `quantised` they may be of 8 bits: then they are int8, and their scales come later. Messages name `what`.
         """
         part = f"layer {what!r}"
         tag = self._cursor.integer("<u4", part)

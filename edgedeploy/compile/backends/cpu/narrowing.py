@@ -38,6 +38,7 @@ _ROUNDS = ("tirx.nearbyint", "tirx.round")
 # QuantizeLinear divides by its scale. A division takes a core ten to thirty cycles for a vector; a product and a fused
 # multiply-add with two parts of the reciprocal take one or two (N. Brisebarre, J.-M. Muller, S. K. Raina, Accelerating
 # Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance, IEEE Trans. Comput. 53(8), 2004).
+
 # Divisors between these: they, reciprocals and remainders of products are neither subnormal nor infinite.
 _LEAST, _MOST = 2.0**-60, 2.0**60
 

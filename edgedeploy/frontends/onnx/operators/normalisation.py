@@ -22,7 +22,8 @@ def _batch_normalisation(build: Builder, inputs: list[Any], attr: dict[str, Any]
     training = bool(attr.get("training_mode", 0))
     if training or any(part is None for part in parts):
         return _by_tensors(build, inputs, attr, training=training)
-    dtype = dtype_of(inputs[0])  # float16 is computed in float32; relax.const would take float64 for float32
+    dtype = dtype_of(inputs[0])
+    # Float16 is computed in float32; relax.const would take float64 for float32.
     wide = np.float64 if dtype == "float64" else np.float32
     gamma, beta, mean, variance = (np.asarray(value).astype(wide) for value in parts)
     scale = gamma / np.sqrt(variance + wide(attr.get("epsilon", 1e-5)))
