@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tvm.ir import Call, TensorLoad
@@ -158,6 +158,12 @@ def _combined(expression: Any) -> Sequence[Any]:
 
 
 _COMPARISONS = LT, LE, GT, GE, EQ, NE
+
+
+def calls(statement: Any, functions: Collection[str]) -> bool:
+    """Whether a statement calls one of these functions of TIR, such as "exp"."""
+    called = (getattr(each.op, "name", "") for each in _expressions(statement) if isinstance(each, Call))
+    return any(name.removeprefix("tirx.") in functions for name in called)
 
 
 def _expressions(whole: Any) -> list[Any]:

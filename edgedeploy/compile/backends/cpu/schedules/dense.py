@@ -16,10 +16,12 @@ from edgedeploy.compile.backends.cpu.configuration import Direct, Product
 from edgedeploy.compile.backends.cpu.schedules import general
 from edgedeploy.compile.backends.cpu.statements import replaced
 from edgedeploy.compile.backends.cpu.tiles import written_out
+from edgedeploy.compile.ir.elementary import POLYNOMIALS
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
+from edgedeploy.compile.schedules import access
 from edgedeploy.compile.schedules.kernel import Kernel, pack
 from edgedeploy.compile.strategy import SHORT_SUM
 from edgedeploy.compile.tiles import Tile, divisors
@@ -191,10 +193,14 @@ def matmul(kernel: Kernel, board: Board) -> None:
     if PACK in kernel.before(MATMUL):
         general.schedule_elementwise(kernel, PACK, board)
 
-    *stack, row, column = kernel.result_loops(MATMUL, kernel.output_of(MATMUL))
+    output = kernel.output_of(MATMUL)
+    *stack, row, column = kernel.result_loops(MATMUL, output)
     row, row_in = schedule.split(row, [None, chosen.rows])
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
-    kernel.unroll_tile([row_in, column_in], lanes)
-    accumulate(kernel, product, task, lanes, pixels=1)
+    sums, _ = accumulate(kernel, product, task, lanes, pixels=1)
+    # Short sums are added up in memory. Before elementary functions that are written out for each row, LLVM would keep
+    # the sums of products in memory, too.
+    looped = sums is not product and access.calls(schedule.get(output), POLYNOMIALS)
+    kernel.unroll_tile([column_in] if looped else [row_in, column_in], lanes)
