@@ -1,17 +1,25 @@
-"""A backend is a folder and a line: the toy's builds, checks, runs and is tuned as those of edgedeploy are."""
+"""Backends: a third one does all that edgedeploy's do; what has no place on a device runs on the CPU beside it."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import toy_backend
 from conftest import Command
+from support.agents import packaged
+from support.agreement import assert_always_agrees
 from support.commands import output_of
-from support.networks import begun
+from support.networks import Graph, begun
 from support.profiles import write_profile
 
 from edgedeploy.compile.backends import known_configuration
+from edgedeploy.compile.ir.expressions import calls_of, is_call
+from edgedeploy.compile.output.explain import explain
+from edgedeploy.compile.output.placement import LITTLE_WORK, NO_SCHEDULE
+from edgedeploy.compile.pipeline import Lowered, lower_network
 from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.runtime.session import Session
@@ -85,3 +93,119 @@ def test_a_wrong_device_in_a_profile_is_refused(tmp_path: Path, fields: dict[str
 def test_what_no_device_has_cannot_be_overridden(board: str) -> None:
     with pytest.raises(InputError, match="there is no such field"):
         resolve(board, {"device": {"vector": 4}})
+
+
+# What has no place on an OpenCL device runs on the CPU beside it, and outputs are still onnxruntime's.
+
+BOARD = "local-opencl"
+
+
+def classifier(graph: Graph) -> list[str]:
+    layer = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
+    return [graph.node("Softmax", graph.node("Flatten", graph.conv(layer, 32, 10, 30)), axis=1)]
+
+
+def summed(graph: Graph) -> list[str]:
+    """Sums of all before, which no template takes, between convolutions."""
+    first = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
+    return [graph.conv(graph.node("CumSum", first, graph.weight(np.array(2, np.int64))), 32, 16, 3)]
+
+
+def both(graph: Graph) -> list[str]:
+    """One tensor that device and CPU both read, a constant that the CPU reads, and results of both sides as outputs."""
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
+    places, values = graph.weight(np.array([[0, 3], [0, 5]], np.int64)), graph.normal(2, 30, 30)
+    scattered = graph.node("ScatterND", first, places, values)
+    return [graph.conv(first, 32, 16, 3), scattered, graph.conv(scattered, 32, 8, 3), first]
+
+
+def pairs(graph: Graph) -> list[str]:
+    """A function with two results on the CPU, which a layer reads further on."""
+    layer = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 16, 3)
+    most = graph.node("TopK", layer, graph.weight(np.array([8], np.int64)), outputs=2, axis=3)
+    return [graph.conv(most, 16, 32, 3), graph.node("Cast", f"{most}_1", to=onnx.TensorProto.FLOAT)]
+
+
+def views(graph: Graph) -> list[str]:
+    data, along = graph.input("data", [1, 3, 32, 32]), graph.weight(np.array(2, np.int64))
+    sums = graph.node("CumSum", graph.conv(data, 3, 32, 3), along)
+    summed_input = graph.node("CumSum", graph.reshape(data, 1, 3, 1024), along)
+    wide = graph.conv(graph.reshape(sums, 1, 32, 15, 60), 32, 16, 3)
+    return [wide, graph.reshape(sums, 1, 32, 900), summed_input, data, graph.node("Identity", graph.normal(4, 5))]
+
+
+def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) -> Lowered:
+    return lower_network(read_onnx(graph.save(folder / "net.onnx", *outputs)), load_board(board))
+
+
+def copies(network: Lowered) -> int:
+    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
+
+
+@pytest.mark.parametrize("network", [classifier, summed, both, pairs, views])
+def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any, tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    path = graph.save(tmp_path / "net.onnx", *network(graph))
+    built = packaged(path, BOARD)
+    assert built.error <= 1
+    assert built.compiled.on_cpu
+    assert built.compiled.functions.keys() - built.compiled.on_cpu.keys()
+    assert_always_agrees(built, read_onnx(path))
+
+
+def test_little_work_at_the_end_stays_beside_its_reader(tmp_path: Path) -> None:
+    graph = Graph()
+    network = lowered(graph, classifier(graph), tmp_path)
+    assert [why for name, why in network.on_cpu.items() if name.startswith("softmax")] == [LITTLE_WORK]
+    assert not any("conv" in name for name in network.on_cpu)
+    assert copies(network) == 1
+
+
+def test_little_work_between_layers_of_the_device_stays_there(tmp_path: Path) -> None:
+    graph, data = begun(1, 3, 32, 32)
+    layer = graph.conv(data, 3, 64, 3)
+    scale = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", layer), 64, 64, 1))
+    network = lowered(graph, [graph.conv(graph.node("Mul", layer, scale), 64, 64, 3)], tmp_path)
+    assert not network.on_cpu
+    assert copies(network) == 0
+
+
+def test_a_tensor_is_copied_once_for_all_who_read_it(tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    layer = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
+    axes = [graph.weight(np.array(axis, np.int64)) for axis in (1, 2, 3)]
+    network = lowered(graph, [graph.node("CumSum", layer, axis) for axis in axes], tmp_path)
+    assert list(network.on_cpu.values()).count(NO_SCHEDULE) == 3
+    assert copies(network) == 1
+
+
+def test_a_profile_can_keep_all_that_it_can_on_the_device(tmp_path: Path) -> None:
+    board = write_profile(tmp_path, BOARD, devices=[{"backend": "opencl", "kind": "generic", "little_work": 0}])
+    graph = Graph()
+    assert not lowered(graph, classifier(graph), tmp_path, board).on_cpu
+
+
+def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
+    graph, data = begun(1, 8, 16, 16)
+    layer = graph.conv(graph.node("MaxPool", graph.node("Sigmoid", data), kernel_shape=[1, 1]), 8, 64, 3)
+    network = lowered(graph, [layer, graph.node("Sigmoid", graph.node("MaxPool", data, kernel_shape=[1, 1]))], tmp_path)
+    called = {str(call.args[0].name_hint) for _, call in calls_of(network.module["main"])}
+    assert not {name for name in called & network.on_cpu.keys() if name.startswith("sigmoid")}
+
+
+def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command, tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    path = graph.save(tmp_path / "net.onnx", *summed(graph))
+    build = "build", path, "--board", BOARD, "--explain"
+    [built] = json.loads(output_of(command, *build, "--json"))
+    assert {each["function"]: each["cpu"] for each in built["functions"] if each["cpu"]}["cumsum"] == NO_SCHEDULE
+    assert f"on the CPU: {NO_SCHEDULE}" in " ".join(output_of(command, *build).split())
+
+
+def test_a_board_without_a_device_has_no_two_sides(tmp_path: Path) -> None:
+    graph = Graph()
+    network = lowered(graph, classifier(graph), tmp_path, "local")
+    assert not network.on_cpu
+    assert not network.module.global_infos
+    assert all(each["cpu"] is None for each in explain(network)["functions"])
