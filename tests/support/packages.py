@@ -127,7 +127,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "an unknown field of a case": ("selftest", selftest(x=1), "selftest.cases.0.x: there is no such field"),
     "an unknown field of the test": ("selftest", {**selftest(), "x": 1}, "selftest.x: there is no such field"),
     "an unknown field of the library": ("abi", {**document()["abi"], "x": 1}, "abi.x: there is no such field"),
-    "another format": ("format", 2, "format: another version of edgedeploy wrote it"),
+    "another format": ("format", 2, "format: another version of edgedeploy wrote it: this one reads format 1, not 2"),
     "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is not a number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
 }

@@ -12,7 +12,7 @@ from support.agreement import assert_matches_reference, network_of, random_input
 from support.commands import output_of
 from support.networks import Graph, begun, of_bytes
 from tvm.script import tirx
-from unit.test_integer_steps import BOARDS
+from unit.test_integer_layers import BOARDS
 
 from edgedeploy.compile.output.explain import Stores, explain, gigaflops, stores_of, transposes
 from edgedeploy.compile.pipeline import Lowered, compile_network, lower_network

@@ -15,7 +15,7 @@ from support.networks import Graph, Quantised, of_bytes
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 from tvm import relax
-from unit.test_integer_steps import BOARDS
+from unit.test_integer_layers import BOARDS
 
 from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of, result_types, shape_of

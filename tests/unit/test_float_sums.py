@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from support.cpus import need_cpu
 from support.layer_runs import random_case, results
-from unit.test_integer_layers import layers, window
-from unit.test_integer_steps import BOARDS
+from unit.test_integer_layers import BOARDS, layers, window
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Steps, Winograd
