@@ -1,6 +1,5 @@
 """The architectures against what is published of them; their weights are random, but not their layers."""
 
-import json
 import runpy
 import sys
 from collections import Counter
@@ -12,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import ROOT, Command
-from support.commands import notes_of, output_of, refused
+from support.commands import json_of, notes_of, output_of, refused
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
@@ -171,7 +170,7 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
 
 @pytest.mark.compiles
 def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
-    assert json.loads(output_of(command, "demo", "digits", "--weights", "random", "--json"))["weights"] == "file"
+    assert json_of(command, "demo", "digits", "--weights", "random")["weights"] == "file"
     said = notes_of(command, "demo", "digits", "--weights", "random")
     assert "digits: its weights are taken, as they are part of its ONNX file" in said
 

@@ -11,7 +11,7 @@ import toy_backend
 from conftest import Command
 from support.agents import packaged
 from support.agreement import assert_always_agrees
-from support.commands import output_of
+from support.commands import json_of, output_of
 from support.networks import Graph, begun
 from support.profiles import write_profile
 
@@ -198,7 +198,7 @@ def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *summed(graph))
     build = "build", path, "--board", BOARD, "--explain"
-    [built] = json.loads(output_of(command, *build, "--json"))
+    [built] = json_of(command, *build)
     assert {each["function"]: each["cpu"] for each in built["functions"] if each["cpu"]}["cumsum"] == NO_SCHEDULE
     assert f"on the CPU: {NO_SCHEDULE}" in " ".join(output_of(command, *build).split())
 

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from support.commands import output_of, refused
+from support.commands import json_of, output_of, refused
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.power import EARLIER, RAILS, vcgencmd
@@ -208,7 +208,7 @@ def test_tuned_code_takes_turns_with_the_same_network_untuned(command: Command, 
     net = tiny(tmp_path / "net.onnx")
     output_of(command, "tune", net, "--trials", 2, "--output", tmp_path / "records")
     options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 2]
-    said = json.loads(output_of(command, "bench", net, "--tuned", tmp_path / "records", *options, "--json"))
+    said = json_of(command, "bench", net, "--tuned", tmp_path / "records", *options)
     rows = {each["engine"]: each for each in said["rows"]}
     assert list(rows) == ["edgedeploy", "edgedeploy-untuned", "onnxruntime"]
     untuned = rows["edgedeploy-untuned"]

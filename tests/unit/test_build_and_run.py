@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from support.commands import notes_of, output_of, refused
+from support.commands import json_of, notes_of, output_of, refused
 from support.networks import Graph, tiny
 
 from edgedeploy.errors import InputError, PackageError
@@ -65,7 +65,7 @@ def test_progress_names_the_stages(command: Command, net: Path) -> None:
 
 @pytest.mark.cold_cache
 def test_prints_what_was_built_for_scripts(command: Command, net: Path) -> None:
-    [built] = json.loads(output_of(command, "build", net, "--json"))
+    [built] = json_of(command, "build", net)
     assert built["model"] == "net"
     assert built["package"] == "dist/local/net.tar.gz"
     assert built["checked"] == "here"
@@ -97,15 +97,15 @@ def holding(path: Path, content: bytes) -> Path:
     return path
 
 
-def cut_off(folder: Path) -> Path:
-    return holding(folder / "net.onnx", tiny(folder / "net.onnx").read_bytes()[:500])
-
-
 @pytest.mark.parametrize(
     ("make", "code", "message"),
     [
         (unsupported, 5, "NoSuchOperator"),
-        (cut_off, 5, "not a complete ONNX file"),
+        (
+            lambda folder: holding(path := tiny(folder / "net.onnx"), path.read_bytes()[:500]),
+            5,
+            "not a complete ONNX file",
+        ),
         (lambda folder: holding(folder / "net.onnx", b"MZ" + bytes(100)), 5, "is not a network of a known format"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
         (lambda folder: folder / "absent", 5, "there is no file"),
@@ -294,7 +294,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     graph = Graph()
     depthwise = graph.conv(graph.conv(graph.input("data", [1, 3, 20, 20]), 3, 32, 3), 32, 32, 3, group=32)
     path = graph.save(tmp_path / "net.onnx", graph.node("MaxPool", depthwise, kernel_shape=[2, 2]))
-    [built] = json.loads(output_of(command, "build", path, "--explain", "--json"))
+    [built] = json_of(command, "build", path, "--explain")
     functions = {record["template"]: record for record in built["functions"]}
     assert set(functions) >= {"convolution", "depthwise convolution", "general"}
     # 18 x 18 pixels, 32 channels, 3 x 3 x 3 multiply-adds of two operations each.

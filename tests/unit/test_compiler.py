@@ -1,7 +1,6 @@
 """Compiled networks give onnxruntime's outputs, whatever their layers' shapes, in memory that is planned before."""
 
 import ctypes
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from conftest import Command
 from onnx import TensorProto
 from support.agreement import agreeing, assert_matches_reference, network_of, random_inputs
-from support.commands import output_of
+from support.commands import json_of, output_of
 from support.networks import Graph, begun, of_bytes
 
 from edgedeploy.compile.backends.cpu import winograd
@@ -20,7 +19,6 @@ from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.output import codegen
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import padded_count
-from edgedeploy.model.network import Network
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Memory
 from edgedeploy.runtime.session import Session
@@ -373,7 +371,7 @@ def test_a_network_without_work_needs_only_its_output() -> None:
 def test_the_manifest_and_the_command_tell_it(command: Command, tmp_path: Path) -> None:
     graph, output = chain_of(2)
     path = graph.save(tmp_path / "net.onnx", output)
-    [built] = json.loads(output_of(command, "build", path, "--json"))
+    [built] = json_of(command, "build", path)
     assert built["memory"] == read_manifest(Path(built["package"])).memory.model_dump()
     assert f"{built['memory']['workspace_bytes']:,} bytes of workspace" in output_of(command, "build", path)
 
@@ -397,7 +395,7 @@ def allocated() -> int:
 def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path) -> None:
     graph, output = chain_of(4, size=64)
     path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", output))
-    session = Session.open(Path(json.loads(output_of(command, "build", path, "--json"))[0]["package"]))
+    session = Session.open(Path(json_of(command, "build", path)[0]["package"]))
     tensors = {"data": np.ones((1, 16, 64, 64), np.float32)}
     for _ in range(20):
         session.run(tensors)
@@ -411,24 +409,15 @@ def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path
 # Tensors of several types take turns in memory, and nobody writes what somebody reads yet.
 
 
-def bytes_and_floats() -> Network:
-    """A network of bytes that become fewer and fewer, and then of floats, of which the first ones are read last."""
+def test_floats_lie_where_bytes_lay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes become fewer and fewer, and then floats, of which the first ones are read last."""
     graph, data = of_bytes(1, 3, 32, 32)
     first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(100))
     pooled = graph.pair(graph.node("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2]), 0.05, np.uint8(100))
     floats = graph.convolution(pooled, 16, 5)
     gate = graph.node("Softmax", floats, axis=1)
-    return network_of(graph, graph.node("Mul", graph.node("Softmax", gate, axis=3), floats))
-
-
-def in_float() -> Network:
-    graph, data = begun(1, 3, 32, 32)
-    first = graph.node("MaxPool", graph.conv(data, 3, 16, 3, pads=[1] * 4), kernel_shape=[2, 2], strides=[2, 2])
-    return network_of(graph, graph.conv(first, 16, 5, 3))
-
-
-def test_floats_lie_where_bytes_lay(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, local = bytes_and_floats(), load_board("local")
+    network = network_of(graph, graph.node("Mul", graph.node("Softmax", gate, axis=3), floats))
+    local = load_board("local")
     assert_matches_reference(network, random_inputs(network), rtol=1e-4, atol=1e-6)
     shared = compile_network(network, local).code.memory.workspace_bytes
     monkeypatch.setattr(codegen, "share_storages", lambda module: module)
@@ -436,7 +425,9 @@ def test_floats_lie_where_bytes_lay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_networks_of_one_type_stay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, local = in_float(), load_board("local")
+    graph, data = begun(1, 3, 32, 32)
+    first = graph.node("MaxPool", graph.conv(data, 3, 16, 3, pads=[1] * 4), kernel_shape=[2, 2], strides=[2, 2])
+    network, local = network_of(graph, graph.conv(first, 16, 5, 3)), load_board("local")
     before = compile_network(network, local).code.executable.as_text()
     monkeypatch.setattr(codegen, "share_storages", lambda module: module)
     assert before == compile_network(network, local).code.executable.as_text()

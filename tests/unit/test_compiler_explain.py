@@ -1,6 +1,5 @@
 """What `edgedeploy build --explain` tells of functions, transposes, removed channels and fused activations."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.agreement import assert_matches_reference, network_of, random_inputs, results_of
-from support.commands import output_of
+from support.commands import json_of, output_of
 from support.networks import Graph, begun, of_bytes
 from tvm.script import tirx
 from unit.test_integer_layers import BOARDS
@@ -45,7 +44,7 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
     weights[2:5] = 0
     dead = graph.node("Conv", data, graph.weight(weights), graph.normal(8))
     path = graph.save(tmp_path / "net.onnx", graph.conv(graph.node("Relu", dead), 8, 4, 1))
-    [built] = json.loads(output_of(command, "build", path, "--explain", "--json"))
+    [built] = json_of(command, "build", path, "--explain")
     assert built["removed"] == [{"layer": "conv2d 1 (8 x 6 x 6)", "before": 8, "after": 5}]
     out = output_of(command, "build", path, "--explain")
     assert "template" in out

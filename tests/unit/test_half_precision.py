@@ -15,7 +15,7 @@ import pytest
 from conftest import Command
 from onnx import TensorProto, numpy_helper
 from support.agreement import network_of, random_inputs
-from support.commands import output_of, refusal
+from support.commands import json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
 from support.notebook import Notebook
@@ -511,7 +511,7 @@ class TestJudges:
     def test_given_images_judge_and_labelled_ones_state_the_accuracy(self, command: Command, digits: Path) -> None:
         folders = "--calibrate", digits / "seen", "--evaluate", digits / "new"
         build = "build", "digits", "--board", "rpi5", "--no-check", "--force", *folders
-        [built] = json.loads(output_of(command, *build, "--json"))
+        [built] = json_of(command, *build)
         assert built["half"]["judged_by"] == "given inputs"
         accuracy = built["half"]["accuracy"]
         # What models/digits.yaml states of the network in single precision, to a digit that falls to the other side.

@@ -17,7 +17,7 @@ from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from support.agents import packaged
-from support.commands import output_of, refusal
+from support.commands import json_of, output_of, refusal
 from support.networks import Graph, begun, tiny
 from tvm import relax
 
@@ -283,16 +283,11 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, changed:
         Session.open(package).run({"data": np.ones((1, 3, 8, 8), np.float32)})
 
 
-def scalars(path: Path) -> Path:
-    """y = 2x, n = i + 1: all of rank 0."""
+def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     doubled = graph.node("Mul", graph.input("x", []), graph.weight(np.array(2, np.float32)))
     more = graph.node("Add", graph.input("i", [], INT64), graph.weight(np.array(1)))
-    return graph.save(path, doubled, more)
-
-
-def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
-    output_of(command, "build", scalars(tmp_path / "net.onnx"))
+    output_of(command, "build", graph.save(tmp_path / "net.onnx", doubled, more))
     np.savez("in.npz", x=np.float32(1.5), i=np.int64(41))
     output_of(command, "run", "dist/local/net.tar.gz", "--inputs", "in.npz", "--outputs", "out.npz")
     found = np.load("out.npz")
@@ -355,7 +350,7 @@ PROB = TensorSpec(name="prob", shape=[1, 4], dtype="float32")
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
-    [said] = json.loads(output_of(command, "build", cancelling(tmp_path / "net.onnx"), "--json"))
+    [said] = json_of(command, "build", cancelling(tmp_path / "net.onnx"))
     case = next(case for case in said["tolerance"] if case["name"] == "random")
     sensitive, steady = case["relative"]
     assert case["usual"] == steady == TOLERANCE[0]
