@@ -40,9 +40,16 @@ class _Library:
     def inspect_source(self, kind: str = "") -> str:
         path = self._folder / f"code.{kind}"
         if not path.is_file():
-            with replacing(path) as temporary, tempfile.TemporaryDirectory() as folder:
-                temporary.write_text(self._make(Path(folder) / _OBJECT).inspect_source(kind))
+            with replacing(path) as temporary:
+                temporary.write_text(self._made().inspect_source(kind))
         return path.read_text()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made(), name)
+
+    def _made(self) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            return self._make(Path(folder) / _OBJECT)
 
 
 def _write_once(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
