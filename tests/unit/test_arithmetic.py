@@ -62,34 +62,29 @@ _OF_FLOATS = {
 
 _VALUES = np.arange(16, dtype=np.float32).reshape(4, 4)
 _IMAGES = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
-_REGIONS = np.array([[0, 0, 2, 2], [1, 1, 3, 3]], np.float32)
+_BOXES = {"x": _IMAGES, "r": np.array([[0, 0, 2, 2], [1, 1, 3, 3]], np.float32)}
 
-# The type of an output, nodes that make it, and inputs: some that every program takes, and some that it refuses.
+# Nodes, their inputs, and another one: what every program takes of it, and what it refuses.
+_INTEGERS = {"n": [7, -7, 9]}
 _REFUSED = {
-    "division": ("int32", "z = Div(n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [1, 0, 2]}),
-    "modulo": ("int32", "z = Mod(n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [0, 1, 2]}),
-    "remainder": ("int32", "z = Mod <fmod: int = 1> (n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [1, 2, 0]}),
-    "Gather": ("float", "z = Gather <axis: int = 1> (x, i)", {"x": _VALUES}, {"i": [3, -4]}, {"i": [0, 4]}),
-    "GatherElements": (
-        *("float", "z = GatherElements <axis: int = 1> (x, i)", {"x": _VALUES}),
-        *({"i": [[3, -4]]}, {"i": [[-5, 0]]}),
-    ),
-    "GatherND": ("float", "z = GatherND (x, i)", {"x": _VALUES}, {"i": [[3, -4]]}, {"i": [[3, 1 << 40]]}),
+    "division": ("z = Div(n, d)", _INTEGERS, "d", [-2, 2, -1], [1, 0, 2]),
+    "modulo": ("z = Mod(n, d)", _INTEGERS, "d", [-2, 2, -1], [0, 1, 2]),
+    "remainder": ("z = Mod <fmod: int = 1> (n, d)", _INTEGERS, "d", [-2, 2, -1], [1, 2, 0]),
+    "Gather": ("z = Gather <axis: int = 1> (x, i)", {"x": _VALUES}, "i", [3, -4], [0, 4]),
+    "GatherElements": ("z = GatherElements <axis: int = 1> (x, i)", {"x": _VALUES}, "i", [[3, -4]], [[-5, 0]]),
+    "GatherND": ("z = GatherND (x, i)", {"x": _VALUES}, "i", [[3, -4]], [[3, 1 << 40]]),
     "ScatterElements": (
-        *("float", "z = ScatterElements <axis: int = 1> (x, i, u)", {"x": _VALUES, "u": _VALUES[:1, :2]}),
-        *({"i": [[3, -4]]}, {"i": [[0, 4]]}),
+        *("z = ScatterElements <axis: int = 1> (x, i, u)", {"x": _VALUES, "u": _VALUES[:1, :2]}),
+        *("i", [[3, -4]], [[0, 4]]),
     ),
     "ScatterND": (
-        *("float", 'z = ScatterND <reduction: string = "add"> (x, i, u)', {"x": _VALUES, "u": _VALUES[:1]}),
-        *({"i": [[-1]]}, {"i": [[4]]}),
+        *('z = ScatterND <reduction: string = "add"> (x, i, u)', {"x": _VALUES, "u": _VALUES[:1]}),
+        *("i", [[-1]], [[4]]),
     ),
-    "RoiAlign": (
-        *("float", "z = RoiAlign <sampling_ratio: int = 2> (x, r, i)", {"x": _IMAGES, "r": _REGIONS}),
-        *({"i": [1, 0]}, {"i": [0, 2]}),
-    ),
+    "RoiAlign": ("z = RoiAlign <sampling_ratio: int = 2> (x, r, i)", _BOXES, "i", [1, 0], [0, 2]),
     "MaxRoiPool": (
-        *("float", "z = MaxRoiPool <pooled_shape: ints = [2, 2]> (x, r)", {"x": _IMAGES}),
-        *({"r": np.float32([[1, 0, 0, 3, 3]])}, {"r": np.float32([[np.nan, 0, 0, 3, 3]])}),
+        *("z = MaxRoiPool <pooled_shape: ints = [2, 2]> (x, r)", {"x": _IMAGES}, "r"),
+        *(np.float32([[1, 0, 0, 3, 3]]), np.float32([[np.nan, 0, 0, 3, 3]])),
     ),
 }
 _TYPES = {"float32": "float", "int8": "int8", "int32": "int32", "int64": "int64"}
@@ -148,11 +143,12 @@ def test_64_bit_arm_keeps_nan_wherever_it_takes_extremes(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", _REFUSED)
 def test_a_divisor_of_zero_and_an_index_beyond_its_axis_are_refused_at_run_time(name: str, tmp_path: Path) -> None:
-    dtype, nodes, others, taken, refused = _REFUSED[name]
-    given, bad = ({key: np.asarray(each) for key, each in {**others, **some}.items()} for some in (taken, refused))
-    if name in ("division", "modulo", "remainder"):
-        given, bad = ({key: each.astype(np.int32) for key, each in some.items()} for some in (given, bad))
-    path = _saved(nodes, {"z": dtype}, given, tmp_path / "net.onnx")
+    nodes, others, changed, taken, refused = _REFUSED[name]
+    dtype = np.int32 if "n" in others else None
+    given, bad = (
+        {key: np.asarray(each, dtype) for key, each in {**others, changed: some}.items()} for some in (taken, refused)
+    )
+    path = _saved(nodes, {"z": "int32" if dtype else "float"}, given, tmp_path / "net.onnx")
     session = Session.open(prepare(str(path), resolve("local")).package_path)
     found, wanted = session.run(given)["z"], read_onnx(path).reference(given)["z"]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)

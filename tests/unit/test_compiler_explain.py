@@ -52,10 +52,11 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
     assert out.splitlines()[-1] == "0 fallbacks; 1 transposes at inputs and outputs, 0 inside"
 
 
-def test_a_function_that_computes_value_by_value_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, data = begun(1, 5000)
-    result = graph.node("Abs", data)
-    assert [function["fallback"] for function in explain(lowered(graph, result))["functions"]] == [False]
+def test_a_function_that_computes_many_values_one_by_one_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in (401, 5000):
+        graph, data = begun(1, count)
+        result = graph.node("Abs", data)
+        assert [function["fallback"] for function in explain(lowered(graph, result))["functions"]] == [False]
     leave_loops_alone = Template("general", lambda kernel: True, lambda kernel, board: None)
     monkeypatch.setattr("edgedeploy.compile.backends.cpu.CpuBackend.templates", (leave_loops_alone,))
     [function] = explain(lowered(graph, result))["functions"]
@@ -80,12 +81,6 @@ def test_a_residual_times_constants_before_a_product_joins_its_epilogue() -> Non
     assert name.startswith("fused_tir_abs_multiply_matmul")
     assert network.templates[name] == "matmul"
     assert not any(function["fallback"] for function in explain(network)["functions"])
-
-
-def test_a_function_of_few_values_is_no_fallback() -> None:
-    graph = Graph()
-    network = lowered(graph, graph.node("Abs", graph.input("data", [1, 401])))
-    assert [function["fallback"] for function in explain(network)["functions"]] == [False]
 
 
 @pytest.mark.compiles
