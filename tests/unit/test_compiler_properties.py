@@ -13,103 +13,70 @@ pytestmark = pytest.mark.compiles
 EXTENT = st.integers(1, 40)
 
 
-@st.composite
-def convolutions(draw: st.DrawFn) -> dict:
-    """A convolution's shape; the feature map is as large as its dilated kernel at least."""
-    kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
-    dilations = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
-    kind = draw(st.sampled_from(["dense", "dense", "depthwise", "grouped"]))
-    per_group = 1 if kind == "depthwise" else draw(st.integers(1, 9))
-    groups = 1 if kind == "dense" else draw(st.integers(2, 24 if kind == "depthwise" else 4))
-    multiplier = 1 if kind == "depthwise" else draw(st.integers(1, 40 if kind == "dense" else 9))
-    return {
-        "size": [(k - 1) * d + draw(st.integers(1, 19)) for k, d in zip(kernel, dilations, strict=True)],
-        "inputs": per_group * groups,
-        "outputs": multiplier * groups,
-        "kernel": kernel,
-        "bias": draw(st.booleans()),
-        "activation": draw(st.sampled_from([None, "Relu", "Sigmoid", "Neg"])),
-        "attributes": {
-            "group": groups,
-            "dilations": dilations,
-            "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
-            "pads": draw(st.tuples(*[st.integers(0, 3)] * 4)),
-        },
-        "before": draw(st.booleans()),
-    }
+def pairs(lowest: int, highest: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(lowest, highest), st.integers(lowest, highest))
 
 
 @examples(60)
-@given(convolutions())
-def test_any_convolution_agrees_with_onnxruntime(shape: dict) -> None:
-    graph, data = begun(1, shape["inputs"], *shape["size"])
-    if shape["before"]:
-        data = graph.node("Relu", data)
-    groups = shape["attributes"]["group"]
-    weights = graph.normal(shape["outputs"], shape["inputs"] // groups, *shape["kernel"])
-    bias = [graph.normal(shape["outputs"])] if shape["bias"] else []
-    result = graph.node("Conv", data, weights, *bias, **shape["attributes"])
-    if shape["activation"]:
-        result = graph.node(shape["activation"], result)
+@given(st.data())
+def test_any_convolution_agrees_with_onnxruntime(data: st.DataObject) -> None:
+    """The feature map is as large as its dilated kernel at least."""
+    draw = data.draw
+    kernel, dilations = draw(pairs(1, 5)), draw(pairs(1, 2))
+    kind = draw(st.sampled_from(["dense", "dense", "depthwise", "grouped"]))
+    per_group = 1 if kind == "depthwise" else draw(st.integers(1, 9))
+    groups = 1 if kind == "dense" else draw(st.integers(2, 24 if kind == "depthwise" else 4))
+    outputs = groups * (1 if kind == "depthwise" else draw(st.integers(1, 40 if kind == "dense" else 9)))
+    size = [(k - 1) * d + draw(st.integers(1, 19)) for k, d in zip(kernel, dilations, strict=True)]
+    graph, value = begun(1, per_group * groups, *size)
+    if draw(st.booleans()):
+        value = graph.node("Relu", value)
+    operands = [value, graph.normal(outputs, per_group, *kernel)]
+    if draw(st.booleans()):
+        operands.append(graph.normal(outputs))
+    strides, pads = draw(pairs(1, 3)), draw(st.tuples(*[st.integers(0, 3)] * 4))
+    result = graph.node("Conv", *operands, group=groups, dilations=dilations, strides=strides, pads=pads)
+    if activation := draw(st.sampled_from([None, "Relu", "Sigmoid", "Neg"])):
+        result = graph.node(activation, result)
     agreeing(graph, result)
 
 
-@st.composite
-def transposed_convolutions(draw: st.DrawFn) -> dict:
-    """A transposed convolution's shape; pads are less than the kernel reaches, so that something is left."""
-    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
-    strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    groups = draw(st.sampled_from([1, 1, 2, 6]))
-    return {
-        "size": draw(st.tuples(st.integers(2, 9), st.integers(2, 9))),
-        "inputs": groups * draw(st.integers(1, 20 // groups)),
-        "outputs": draw(st.integers(1, 20 // groups)),
-        "kernel": kernel,
-        "attributes": {
-            "group": groups,
-            "strides": strides,
-            "pads": [draw(st.integers(0, (k - 1) // 2)) for k in (*kernel, *kernel)],
-            "output_padding": [draw(st.integers(0, stride - 1)) for stride in strides],
-        },
+@examples(20)
+@given(st.data())
+def test_any_transposed_convolution_agrees_with_onnxruntime(data: st.DataObject) -> None:
+    """Pads are less than the kernel reaches, so that something is left."""
+    draw = data.draw
+    kernel, strides, groups = draw(pairs(1, 4)), draw(pairs(1, 3)), draw(st.sampled_from([1, 1, 2, 6]))
+    inputs, outputs = (groups * draw(st.integers(1, 20 // groups)) for _ in range(2))
+    attributes = {
+        "group": groups,
+        "strides": strides,
+        "pads": [draw(st.integers(0, (k - 1) // 2)) for k in (*kernel, *kernel)],
+        "output_padding": [draw(st.integers(0, stride - 1)) for stride in strides],
     }
+    graph, image = begun(1, 3, *draw(pairs(2, 9)))
+    weights = graph.normal(inputs, outputs // groups, *kernel)
+    before = graph.conv(image, 3, inputs, 1)
+    result = graph.node("Relu", graph.node("ConvTranspose", before, weights, **attributes))
+    agreeing(graph, graph.conv(result, outputs, 5, 1))
 
 
 @examples(20)
-@given(transposed_convolutions())
-def test_any_transposed_convolution_agrees_with_onnxruntime(shape: dict) -> None:
-    graph, data = begun(1, 3, *shape["size"])
-    weights = graph.normal(shape["inputs"], shape["outputs"], *shape["kernel"])
-    before = graph.conv(data, 3, shape["inputs"], 1)
-    result = graph.node("Relu", graph.node("ConvTranspose", before, weights, **shape["attributes"]))
-    channels = shape["outputs"] * shape["attributes"]["group"]
-    agreeing(graph, graph.conv(result, channels, 5, 1))
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> dict:
-    """A pool's operator, shape and attributes; padding is less than the window, as ONNX asks."""
-    kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
-    operator = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+@given(st.data())
+def test_any_pool_agrees_with_onnxruntime(data: st.DataObject) -> None:
+    """Padding is less than the window, as ONNX asks."""
+    draw = data.draw
+    kernel, operator = draw(pairs(1, 5)), draw(st.sampled_from(["MaxPool", "AveragePool"]))
     attributes = {
         "kernel_shape": kernel,
-        "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+        "strides": draw(pairs(1, 3)),
         "pads": [draw(st.integers(0, k - 1)) for k in (*kernel, *kernel)],
         "ceil_mode": draw(st.integers(0, 1)),
     }
     if operator == "AveragePool":
         attributes["count_include_pad"] = draw(st.integers(0, 1))
-    return {
-        "operator": operator,
-        "shape": [1, draw(EXTENT), *(k + draw(st.integers(0, 20)) for k in kernel)],
-        "attributes": attributes,
-    }
-
-
-@examples(20)
-@given(pools())
-def test_any_pool_agrees_with_onnxruntime(pool: dict) -> None:
-    graph, data = begun(*pool["shape"])
-    agreeing(graph, graph.node(pool["operator"], graph.node("Neg", data), **pool["attributes"]))
+    graph, image = begun(1, draw(EXTENT), *(k + draw(st.integers(0, 20)) for k in kernel))
+    agreeing(graph, graph.node(operator, graph.node("Neg", image), **attributes))
 
 
 @examples(20)
@@ -136,7 +103,7 @@ def test_any_softmax_agrees_with_onnxruntime(operator: str, shape: list[int], da
 @examples(20)
 @given(
     st.tuples(EXTENT, st.integers(1, 15), st.integers(1, 15)),
-    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    pairs(1, 3),
     st.sampled_from(
         [
             {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
