@@ -1,6 +1,5 @@
 """Backends: networks for OpenCL devices, what runs on the CPU beside them, and a third backend."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -61,8 +60,8 @@ def test_a_network_runs_on_a_third_backend_and_what_it_has_no_template_for_on_th
     board: str, network: Path, command: Command, tmp_path: Path
 ) -> None:
     package = tmp_path / "built" / "net.tar.gz"
-    out = output_of(command, "build", network, "--board", board, "-o", package.parent, "--explain", "--json")
-    functions = json.loads(out)[0]["functions"]
+    [built] = json_of(command, "build", network, "--board", board, "-o", package.parent, "--explain")
+    functions = built["functions"]
     assert sum(each["template"] == "toy" for each in functions) == 3
     [softmax] = [each for each in functions if "softmax" in each["function"]]
     assert softmax["template"] == "general"

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import ROOT, Command
-from support.commands import output_of, refused
+from support.commands import json_of, output_of, refused
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import becomes, generous
@@ -280,8 +280,8 @@ def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
 
 
 def test_the_bundled_network_is_measured_and_compared(command: Command, tmp_path: Path) -> None:
-    options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html", "--json"]
-    printed = json.loads(output_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options))
+    options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html"]
+    printed = json_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options)
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     [embedded] = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)
     assert json.loads(embedded) == printed
@@ -351,8 +351,8 @@ REFUSED_BY_GLIBC = "cannot enable executable stack"
 
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
     others = ["openvino", "ncnn", "mnn", "torch"]
-    options = ["--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json"]
-    printed = json.loads(output_of(command, "bench", "digits", *options))
+    options = ["--against", ",".join(others), "--threads", 1, "--rounds", 1]
+    printed = json_of(command, "bench", "digits", *options)
     measured = {entry["engine"] for entry in printed["rows"]}
     left_out = {entry["engine"]: entry["reason"] for entry in printed["skipped"]}
     assert measured == {"edgedeploy", *others} - set(left_out)
@@ -391,8 +391,8 @@ def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command
 @pytest.mark.skipif(not cpu.LITERT.installed(), reason="LiteRT is not installed")
 def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Command, tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(small())
-    options = ["--against", "litert,onnxruntime", "--threads", 1, "--rounds", 1, "--json"]
-    printed = json.loads(output_of(command, "bench", tmp_path / "net.tflite", *options))
+    options = ["--against", "litert,onnxruntime", "--threads", 1, "--rounds", 1]
+    printed = json_of(command, "bench", tmp_path / "net.tflite", *options)
     assert printed["reference"] == "litert"
     assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy", "litert"]
     assert printed["rows"][0]["max_rel_diff"] < 1e-5

@@ -1,7 +1,6 @@
 """What `edgedeploy bench` tells of engines beside times: costs, profiles, energy; and engines beyond processors."""
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -297,8 +296,8 @@ def nodes_of_onnxruntime(path: Path, folder: Path) -> dict[str, str]:
 def test_each_engine_says_what_its_functions_take(command: Command, tmp_path: Path) -> None:
     path, page = tiny(tmp_path / "net.onnx"), tmp_path / "page.html"
     against = ["--against", "onnxruntime,openvino,mnn,ncnn", "--rounds", "1", "--profile"]
-    out = output_of(command, "bench", path, *against, "--json", "--report", page)
-    rows = {row["engine"]: row for row in json.loads(out)["rows"]}
+    said = json_of(command, "bench", path, *against, "--report", page)
+    rows = {row["engine"]: row for row in said["rows"]}
     assert "functions" not in rows.get("ncnn", {})
     functions = {name: row["functions"] for name, row in rows.items() if name != "ncnn"}
     assert {"edgedeploy", "onnxruntime"} <= set(functions)
@@ -349,7 +348,7 @@ def shell(script: str) -> str:
 
 def firmware(root: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     vcgencmd(root / "bin", said)
-    monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", str(root / "bin"), prepend=":")
 
 
 @pytest.mark.parametrize("said", [RAILS, EARLIER])

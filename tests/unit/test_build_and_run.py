@@ -203,7 +203,7 @@ def test_what_was_built_once_is_not_built_again(command: Command, net: Path) -> 
 
 
 def test_run_measures_and_prints_json(command: Command, net: Path) -> None:
-    printed = json.loads(output_of(command, "run", net, "--json", "--repeat", "3", "--number", "2", "--threads", "1"))
+    printed = json_of(command, "run", net, "--repeat", "3", "--number", "2", "--threads", "1")
     assert (printed["model"], printed["board"], printed["threads"]) == (str(net), "local", 1)
     assert 0 < printed["min_ms"] <= printed["median_ms"] <= printed["max_ms"]
     assert printed["min_ms"] <= printed["mean_ms"] <= printed["max_ms"]
@@ -423,8 +423,7 @@ def work(function: str, kind: str = "float32", operations: int = 0, size: int = 
 
 
 def test_each_function_is_printed_with_its_share_of_the_time_and_what_it_does(command: Command, package: Path) -> None:
-    out = output_of(command, "run", package, "--profile", "--json", "--repeat", "3")
-    functions = json.loads(out)["functions"]
+    functions = json_of(command, "run", package, "--profile", "--repeat", "3")["functions"]
     assert sum(each["share"] for each in functions) == pytest.approx(1)
     assert [each["ms"] for each in functions] == sorted((each["ms"] for each in functions), reverse=True)
     [layer] = [each for each in functions if each.get("operations", 0) >= 2 * PRODUCTS]
@@ -462,8 +461,8 @@ def test_packages_of_earlier_versions_have_times_alone(command: Command, package
     earlier = tmp_path / "earlier.tar.gz"
     write_package(earlier, manifest.model_copy(update={"files": describe(contents)}), contents)
     assert read_work(earlier) == []
-    out = output_of(command, "run", earlier, "--profile", "--json")
-    assert all(each.keys() == {"function", "ms", "share"} for each in json.loads(out)["functions"])
+    functions = json_of(command, "run", earlier, "--profile")["functions"]
+    assert all(each.keys() == {"function", "ms", "share"} for each in functions)
 
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b'[{"function": "f", "calls": -1}]', b"[" * 100_000])

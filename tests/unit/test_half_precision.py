@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -462,10 +461,12 @@ class TestRanges:
         assert np.isfinite(found).all()
 
 
+BUILD = "build", "digits", "--board", "rpi5"
+
+
 class TestCommand:
     def test_a_package_says_what_is_in_half(self, command: Command) -> None:
-        build = "build", "digits", "--board", "rpi5", "--precision", "auto", "--force", "--json"
-        [built] = json.loads(output_of(command, *build))
+        [built] = json_of(command, *BUILD, "--precision", "auto", "--force")
         assert built["half"]["layers"] > 0
         assert built["error_of_tolerance"] < 1
         shown = output_of(command, "package", "show", built["package"])
@@ -486,7 +487,7 @@ class TestCommand:
         assert "--precision single" in message
 
     def test_it_needs_its_pass(self, command: Command) -> None:
-        build = "build", "digits", "--board", "rpi5", "--disable-pass", "compute-in-half", "--no-check"
+        build = *BUILD, "--disable-pass", "compute-in-half", "--no-check"
         assert "the pass compute-in-half is disabled" in refusal(command, 12, *build, "--precision", "half")
         said = refusal(command, 0, *build, "--precision", "auto")
         assert "is built in single precision: the pass compute-in-half is disabled" in said
@@ -510,8 +511,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestJudges:
     def test_given_images_judge_and_labelled_ones_state_the_accuracy(self, command: Command, digits: Path) -> None:
         folders = "--calibrate", digits / "seen", "--evaluate", digits / "new"
-        build = "build", "digits", "--board", "rpi5", "--no-check", "--force", *folders
-        [built] = json_of(command, *build)
+        [built] = json_of(command, *BUILD, "--no-check", "--force", *folders)
         assert built["half"]["judged_by"] == "given inputs"
         accuracy = built["half"]["accuracy"]
         # What models/digits.yaml states of the network in single precision, to a digit that falls to the other side.
@@ -521,9 +521,8 @@ class TestJudges:
         assert "(355 images)" in output_of(command, "package", "show", built["package"])
 
     def test_a_folder_that_is_missing_is_refused(self, command: Command) -> None:
-        build = "build", "digits", "--board", "rpi5"
         for option in ("--calibrate", "--evaluate"):
-            assert "there is no folder none" in refusal(command, 7, *build, option, "none")
+            assert "there is no folder none" in refusal(command, 7, *BUILD, option, "none")
 
     def test_they_need_half_precision(self, command: Command, digits: Path) -> None:
         build = "build", "digits", "--no-check", "--calibrate", digits / "seen", "--board"

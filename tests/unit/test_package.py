@@ -1,7 +1,6 @@
 """Package archives: reproducible when written, and never trusted when read."""
 
 import gzip
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from conftest import Command
 from pydantic import BaseModel, ValidationError
 from support.archives import add, bomb, entry, header
-from support.commands import output_of
+from support.commands import json_of, output_of
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
 from edgedeploy.errors import PackageError, UnsupportedError
@@ -167,7 +166,7 @@ def test_a_sound_package_takes_its_size_of_memory_and_to_verify_it_none(tmp_path
 
 def test_says_of_a_sound_package_what_it_is(sound: Path, command: Command) -> None:
     assert "is sound: net for local, 3 files, 4,024 bytes" in command("package", "verify", sound)[1]
-    assert json.loads(command("package", "verify", sound, "--json")[1])[0]["model"] == "net"
+    assert json_of(command, "package", "verify", sound)[0]["model"] == "net"
 
 
 def test_shows_what_a_package_is_for_and_what_it_needs(sound: Path, command: Command) -> None:
@@ -177,8 +176,7 @@ def test_shows_what_a_package_is_for_and_what_it_needs(sound: Path, command: Com
     assert rows["threads"] == str(manifest().threads)
     assert manifest().linker in rows["linked by"]
     assert "model.so  4,000 bytes" in out
-    shown = json.loads(command("package", "show", sound, "--json")[1])
-    assert shown == manifest().model_dump(mode="json", by_alias=True)
+    assert json_of(command, "package", "show", sound) == manifest().model_dump(mode="json", by_alias=True)
 
 
 def test_shows_what_the_networks_file_says_of_its_heads(tmp_path: Path, command: Command) -> None:

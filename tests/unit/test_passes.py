@@ -1,6 +1,5 @@
 """Passes: a list whose parts fit each other, what `build` shows and leaves out of it, and passes of other packages."""
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import tvm
 import tvm_ffi
 from conftest import ROOT, Command
 from support.agreement import assert_agrees, network_of
-from support.commands import output_of, refusal
+from support.commands import json_of, output_of, refusal
 from support.networks import Quantised, begun, tiny, unrolled_lstm
 from tvm import relax
 
@@ -173,8 +172,8 @@ def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> N
 @pytest.mark.cold_cache
 def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
-    arguments = ["--disable-pass", "fold-scales", "--disable-pass", "pad-channels", "--print-pass-times", "--json"]
-    [built] = json.loads(output_of(command, "build", net, *arguments))
+    arguments = ["--disable-pass", "fold-scales", "--disable-pass", "pad-channels", "--print-pass-times"]
+    [built] = json_of(command, "build", net, *arguments)
     assert built["disabled_passes"] == ["fold-scales", "pad-channels"]
     assert not {each["pass"] for each in built["pass_times"]} & {"fold-scales", "pad-channels"}
     assert all(each["ms"] > 0 for each in built["pass_times"])
@@ -211,7 +210,7 @@ def test_the_page_about_passes_lists_them_and_shows_the_example(command: Command
     listed = [(row.name, " *" if row.required else "", row.what, str(row.expects), str(row.result)) for row in PASSES]
     assert rows == listed
     assert (ROOT / "examples/mish/edgedeploy_mish.py").read_text().split('"""\n\n', 1)[1] in page
-    printed = json.loads(command("build", "--list-passes", "--json")[1])
+    printed = json_of(command, "build", "--list-passes")
     assert [each["name"] for each in printed] == [each.name for each in PASSES]
     assert "\nmake-views *" in command("build", "--list-passes")[1]
 
