@@ -1,9 +1,16 @@
-"""Element types: bytes, lanes and rounding follow from their names alone."""
+"""Numbers: what follows from the names of element types, and that networks run without subnormal numbers."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.networks import Graph
+from support.patience import generous
 
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
+from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.target.board import load_board
 
 NAMES = ["bool", "float16", "float32", "float64", *(f"{kind}{8 << n}" for kind in ("int", "uint") for n in range(4))]
@@ -40,3 +47,43 @@ def test_what_is_no_element_type_is_refused(dtype: str) -> None:
         LayerTypes.uniform(dtype)
     with pytest.raises(ValueError, match=r"invalid element type|unknown rounding"):
         unit_roundoff(dtype)
+
+
+TINY = np.full(8, 1e-20, np.float32)
+
+
+def product() -> float:
+    return float((TINY * TINY).max())
+
+
+def test_a_product_too_small_becomes_zero_only_inside() -> None:
+    assert product() > 0
+    with flushed_to_zero():
+        assert product() == 0
+    assert product() > 0
+
+
+def test_the_mode_is_restored_after_an_error() -> None:
+    with pytest.raises(RuntimeError), flushed_to_zero():
+        raise RuntimeError
+    assert product() > 0
+
+
+def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [400, 400])
+    net = graph.save(tmp_path / "net.onnx", graph.node("Mul", data, graph.weight(np.full((1, 400), 1e-20, np.float32))))
+    # In a process of its own: here, the threads may have been started by another test.
+    program = f"""
+import numpy as np
+from edgedeploy.building import prepare
+from edgedeploy.target.resolved import resolve
+runner = prepare({str(net)!r}, resolve("local")).open()
+[product] = runner.run({{"data": np.full((400, 400), 1e-20, np.float32)}}).values()
+assert not product.any(), product
+tiny = np.full(8, 1e-20, np.float32)
+assert (tiny * tiny).all()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=generous(120), check=False)
+    assert done.returncode == 0, done.stderr
