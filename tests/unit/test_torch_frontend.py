@@ -86,19 +86,14 @@ def test_pytorch_is_given_neither_pickles_nor_python(tmp_path: Path) -> None:
     assert kept["data/weights/weight_0"] == bytes(64)
 
 
-@pytest.mark.parametrize("content", [pickle.dumps({"a": 1}), pickle.dumps([1], protocol=2)])
-def test_plain_pickles_are_refused_with_the_way_to_export(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "weights.pt"
-    path.write_bytes(content)
+@pytest.mark.parametrize("content", [pickle.dumps({"a": 1}), pickle.dumps([1], protocol=2), None])
+def test_pickles_and_torchscript_are_refused_with_the_way_to_export(tmp_path: Path, content: bytes | None) -> None:
+    path = archive(tmp_path / "net.pt", **{"models/model.json": None, "data.pkl": pickle.dumps(1), "code/a.py": ""})
+    if content:
+        path.write_bytes(content)
     with pytest.raises(ModelError, match="pickle or a TorchScript") as raised:
         FORMAT.read([path], {})
     assert "torch.export.save(torch.export.export(" in raised.value.hints[0]
-
-
-def test_torchscript_is_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path / "net.pt", **{"models/model.json": None, "data.pkl": pickle.dumps(1), "code/a.py": ""})
-    with pytest.raises(ModelError, match="pickle or a TorchScript"):
-        FORMAT.read([path], {})
 
 
 @pytest.mark.parametrize(
@@ -353,33 +348,36 @@ def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path,
     assert 1e-4 < np.abs(rounded - exact).max() < 0.1
 
 
-def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
-    path = _exported(
-        tmp_path / "net.pt2", lambda image, count: image * count.add_(1), torch.randn(1, 3), count=torch.zeros(1)
-    )
-    with pytest.raises(ModelError, match="changes its buffer 'count'"):
-        FORMAT.read([path], {})
+def _times(image: Any, number: Any) -> Any:
+    return image * image.new_full((4, 1), number.item())
 
 
-@pytest.mark.parametrize("name", ["arange", "expand", "full", "repeat"])
-def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: str, image: Any) -> None:
-    sides = (1 << 16, 1 << 15)
-    constants: dict[str, Callable[[Any], Any]] = {
-        "arange": lambda a: a + torch.arange(1 << 31).amax(),
-        "expand": lambda a: a + (torch.ones(1, 1).expand(*sides) * 2).amax(),
-        "full": lambda a: a + torch.full(sides, 0.5).amax(),
-        "repeat": lambda a: a + torch.ones(1, 1).repeat(*sides).amax(),
-    }
-    path = _exported(tmp_path / "net.pt2", constants[name], image)
-    with pytest.raises(ModelError, match="constants of the network fill the memory: operator"):
+SIDES = (1 << 16, 1 << 15)
+TOO_LARGE = ("constants of the network fill the memory: operator", "")
+# Functions of an image and a buffer, what the error says, and its hint or reason.
+REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "a changed buffer": (lambda a, count: a * count.add_(1), "changes its buffer 'count'", ""),
+    "arange": (lambda a, _: a + torch.arange(1 << 31).amax(), *TOO_LARGE),
+    "expand": (lambda a, _: a + (torch.ones(1, 1).expand(*SIDES) * 2).amax(), *TOO_LARGE),
+    "full": (lambda a, _: a + torch.full(SIDES, 0.5).amax(), *TOO_LARGE),
+    "repeat": (lambda a, _: a + torch.ones(1, 1).repeat(*SIDES).amax(), *TOO_LARGE),
+    "places of adaptive maxima that share values": (
+        lambda a, _: _pooled("adaptive_max_pool2d", 4, return_indices=True)(a),
+        *("adaptive pooling gives the places of its maxima", "torch.onnx.export"),
+    ),
+    "numbers that are read from inputs": (
+        lambda a, _: _times(a[:, :, :4], a.flatten()[1]), "a number depends on the network's input", "'image'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_compiled_is_refused(tmp_path: Path, name: str, image: Any) -> None:
+    forward, message, more = REFUSED[name]
+    path = _exported(tmp_path / "net.pt2", lambda image, count: forward(image, count), image, count=torch.zeros(1))
+    with pytest.raises(ModelError, match=message) as raised:
         describing(path)[0].read([path], {})
-
-
-def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
-    path = _exported(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
-    with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:
-        FORMAT.read([path], {})
-    assert "torch.onnx.export" in raised.value.hints[0]
+    assert more in f"{raised.value.why} {raised.value.hints}"
 
 
 class _Malicious:
@@ -401,10 +399,6 @@ def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path)
     assert not (tmp_path / "trace").exists()
 
 
-def _times(image: Any, number: Any) -> Any:
-    return image * image.new_full((4, 1), number.item())
-
-
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
     """As Ultralytics' heads read strides."""
     image, strides = torch.ones(1, 3, 4, 5), torch.tensor([8.0, 16.0])
@@ -413,13 +407,6 @@ def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> Non
     [found] = computed(network, inputs)
     np.testing.assert_array_equal(found, 16 * inputs["image"])
     np.testing.assert_array_equal(*network.reference(inputs).values(), found)
-
-
-def test_numbers_that_are_read_from_inputs_are_refused(image: Any, tmp_path: Path) -> None:
-    path = _exported(tmp_path / "net.pt2", lambda image: _times(image[:, :, :4], image.flatten()[1]), image)
-    with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
-        FORMAT.read([path], {})
-    assert "'image'" in str(raised.value.why)
 
 
 def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None:
