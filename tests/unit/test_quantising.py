@@ -249,13 +249,9 @@ def test_a_layer_alone_harms_as_much_as_the_network_with_it_alone_differs(tmp_pa
     assert ratios == sorted(ratios)
 
 
-@pytest.mark.parametrize(("needed", "count"), [(0, 9), (1, 9), (2, 9), (5, 9), (8, 9), (9, 9), (1, 1)])
-def test_as_few_layers_are_kept_as_will_do(needed: int, count: int) -> None:
-    assert fewest_kept(lambda kept: float(kept < needed), count, 0.5) == needed
-
-
-def test_where_no_number_of_layers_will_do_there_is_none() -> None:
-    assert fewest_kept(lambda kept: 1.0, 9, 0.5) is None
+@pytest.mark.parametrize(("needed", "count"), [(0, 9), (1, 9), (2, 9), (5, 9), (8, 9), (9, 9), (1, 1), (None, 9)])
+def test_as_few_layers_are_kept_as_will_do(needed: int | None, count: int) -> None:
+    assert fewest_kept(lambda kept: float(needed is None or kept < needed), count, 0.5) == needed
 
 
 def test_the_noise_of_layers_is_that_of_their_tensors(tmp_path: Path, samples: Samples) -> None:
@@ -277,16 +273,25 @@ def test_the_noise_of_layers_is_that_of_their_tensors(tmp_path: Path, samples: S
     assert worst[add.name] == pytest.approx(noise.ratio_db, abs=0.01)
 
 
-def test_signal_to_noise_is_the_ratio_of_powers() -> None:
+TEN = np.full(100, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ratio_db"),
+    [
+        ([], 200),
+        ([(TEN, TEN + 1)], 20),
+        ([(TEN, TEN + 1), (TEN, TEN)], 23.0103),
+        ([(np.ones(4), np.ones(5))], 0),
+        ([(np.ones(4, np.float32), np.array([1, np.nan, 1, 1], np.float32))], 0),
+    ],
+    ids=["none", "one", "two", "other sizes", "not a number"],
+)
+def test_signal_to_noise_is_the_ratio_of_powers(pairs: list[tuple[np.ndarray, np.ndarray]], ratio_db: float) -> None:
     noise = Noise()
-    noise.add(np.full(100, 10.0), np.full(100, 11.0))
-    assert noise.ratio_db == pytest.approx(20)
-    noise.add(np.full(100, 10.0), np.full(100, 10.0))
-    assert noise.ratio_db == pytest.approx(23.0103)
-    assert Noise().ratio_db == 200
-    other_size = Noise()
-    other_size.add(np.ones(4), np.ones(5))
-    assert other_size.ratio_db == 0
+    for pair in pairs:
+        noise.add(*pair)
+    assert noise.ratio_db == pytest.approx(ratio_db)
 
 
 def test_what_is_quantised_already_is_refused(made: Made, tmp_path: Path) -> None:
@@ -319,19 +324,13 @@ def test_a_network_without_weights_has_nothing_to_quantise(tmp_path: Path, sampl
         made_of(path, samples)
 
 
-def test_values_that_are_no_numbers_have_no_range(tmp_path: Path) -> None:
-    path = network(tmp_path / "net.onnx")
-    inputs = written(tmp_path / "inputs", {"data": np.full(SHAPE, np.inf, np.float32)})
-    with pytest.raises(InputError, match="infinite or no numbers"):
-        make(find_task(str(path), inputs), Settings())
-
-
+@pytest.mark.parametrize("last", [1e30, np.inf], ids=["beyond float32 inside the network", "no numbers"])
 @pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
-def test_values_beyond_float32_inside_the_network_are_said(tmp_path: Path, method: Method) -> None:
+def test_values_that_are_infinite_or_no_numbers_are_said(tmp_path: Path, method: Method, last: float) -> None:
     graph = Graph()
     product = graph.node("MatMul", graph.input("data", [1, 4]), graph.normal(4, 4))
     path = graph.save(tmp_path / "net.onnx", graph.node("Tanh", graph.node("Mul", product, product)))
-    written(tmp_path, *({"data": np.full((1, 4), value, np.float32)} for value in (1, 1e30)))
+    written(tmp_path, *({"data": np.full((1, 4), value, np.float32)} for value in (1, last)))
     with pytest.raises(InputError, match="infinite or no numbers"):
         make(find_task(str(path), tmp_path), Settings(method))
 
@@ -347,12 +346,6 @@ def test_inputs_that_the_network_cannot_compute_with_are_said(tmp_path: Path, pl
     with pytest.raises(InputError, match="cannot compute with") as raised:
         make(find_task(str(path), tmp_path), Settings())
     assert "idx=1000" in str(raised.value)
-
-
-def test_what_is_no_number_agrees_with_nothing() -> None:
-    noise = Noise()
-    noise.add(np.ones(4, np.float32), np.array([1, np.nan, 1, 1], np.float32))
-    assert noise.ratio_db == 0
 
 
 def test_weights_of_a_product_have_a_scale_for_each_of_its_columns(tmp_path: Path, samples: Samples) -> None:
