@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from support.convolutions import convolved
 from support.onnxruntime_runner import run_onnx
 from support.running import computed
-from support.tengine_kernels import integers_of
+from support.tengine_kernels import away, integers_of
 from support.tmfiles import TmFile
 from unit.test_tengine_frontend import convert
 
@@ -19,11 +19,6 @@ RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE, CONCAT = 20
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
 AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
-
-
-def away(values: np.ndarray) -> np.ndarray:
-    """C's round: halves away from zero."""
-    return np.sign(values) * np.floor(np.abs(values) + np.float32(0.5))
 
 
 def steps_of(values: np.ndarray, scale: float, zero_point: int = 0, dtype: str = "int8") -> np.ndarray:
