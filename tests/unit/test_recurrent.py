@@ -379,26 +379,15 @@ def test_states_are_written_as_output_and_input() -> None:
         (["h"], "'h' is not a state"),
         (["=h"], "'=h' is not a state"),
         (["a=h", "b=h"], "input 'h' is the state of two outputs"),
+        (["out=x"], "there is no input 'x'"),
+        (["x=h"], "there is no output 'x'"),
+        (["out=h"], "output 'out' cannot be input 'h': 2 of float32 is not 3 of float32"),
+        (["out=n"], "output 'out' cannot be input 'n': 2 of float32 is not 2 of int32"),
     ],
 )
-def test_malformed_states_are_refused(options: list[str], message: str) -> None:
+def test_states_that_are_malformed_or_not_the_networks_are_refused(options: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_states(options)
-
-
-@pytest.mark.parametrize(
-    ("states", "message"),
-    [
-        ({"x": "out"}, "there is no input 'x'"),
-        ({"h": "x"}, "there is no output 'x'"),
-        ({"h": "out"}, "output 'out' cannot be input 'h': 2 of float32 is not 3 of float32"),
-        ({"n": "out"}, "output 'out' cannot be input 'n': 2 of float32 is not 2 of int32"),
-    ],
-)
-def test_states_that_a_network_does_not_have_are_refused(states: dict[str, str], message: str) -> None:
-    inputs = [spec("h", 3), spec("n", 2, dtype="int32")]
-    with pytest.raises(InputError, match=message):
-        check_states(states, inputs, [spec("out", 2)])
+        check_states(parse_states(options), [spec("h", 3), spec("n", 2, dtype="int32")], [spec("out", 2)])
 
 
 INPUTS = [spec("frame", 2), spec("rate"), spec("h", 3)]
