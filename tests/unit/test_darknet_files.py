@@ -266,12 +266,9 @@ def test_the_images_size_and_number_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "shape", [[1, 3, 8], [1, 4, 8, 8], [1, 3, 0, 8], [0, 3, 8, 8], [1, 3, -8, -8], [], [1, 3, 99999, 99999]]
 )
-def test_a_shape_that_does_not_fit_is_refused(shape: list[int], tmp_path: Path) -> None:
+def test_a_shape_that_does_not_fit_and_one_for_no_input_are_refused(shape: list[int], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'data' does not fit"):
         FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": shape}, RANDOM)
-
-
-def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its inputs: data"):
         FORMAT.convert([cfg(tmp_path, NET + CONV)], {"date": [1, 3, 8, 8]}, RANDOM)
 

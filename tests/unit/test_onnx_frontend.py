@@ -64,9 +64,12 @@ def test_a_free_dimension_without_a_shape_says_how_to_give_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, -1, 8], [1, 3, 8, 10**20]])
-def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, shape: list[int]) -> None:
+def test_a_shape_that_does_not_fit_and_one_for_no_input_are_refused(tmp_path: Path, shape: list[int]) -> None:
+    path = free(tmp_path, [1, 3, "h", "w"])
     with pytest.raises(InputError, match="does not fit"):
-        read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": shape})
+        read_onnx(path, {"data": shape})
+    with pytest.raises(InputError, match="its inputs: data"):
+        read_onnx(path, {"date": [1, 3, 8, 8]})
 
 
 def test_an_input_of_unknown_rank_says_how_to_give_its_shape(tmp_path: Path) -> None:
@@ -87,11 +90,6 @@ def test_a_wrong_number_of_channels_names_the_node_and_the_networks_own(tmp_path
     assert raised.value.hints[0] == (
         "dimension 1 of input 'data' is 3 in the network, and 4 was given: --input-shape data:1,3,8,8"
     )
-
-
-def test_a_shape_for_no_input_lists_the_inputs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="its inputs: data"):
-        read_onnx(tiny(tmp_path / "net.onnx"), {"date": [1, 3, 8, 8]})
 
 
 @pytest.mark.parametrize("content", [0.1, 0.5, 0.9, 0.99, b"", b"not a network at all\n" * 50, bytes(range(256)) * 4])

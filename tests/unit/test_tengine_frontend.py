@@ -432,11 +432,9 @@ class TestNetworks:
         assert FORMAT.open_input([tmp_path / "net.tmfile"], {"an image": [1, 3, 8, 8]}) is None
 
     @pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, 8, 10**20]])
-    def test_a_shape_that_does_not_fit_is_refused(self, shape: list[int], tmp_path: Path) -> None:
+    def test_a_shape_that_does_not_fit_and_one_for_no_input_are_refused(self, shape: list[int], tmp_path: Path) -> None:
         with pytest.raises(InputError, match="does not fit"):
             convert(self.tiny(), tmp_path, {"an image": shape})
-
-    def test_a_shape_for_no_input_lists_the_inputs(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="its inputs: an image"):
             convert(self.tiny(), tmp_path, {"date": [1, 3, 8, 8]})
 
