@@ -163,12 +163,8 @@ def attention(folder: Path, shapes: list[Any], kinds: Kinds = FLOATS, outputs: i
 
 def check(path: Path) -> None:
     network = read_onnx(path)
-    inputs = {
-        spec.name: RANDOM.random(spec.shape) < 0.7
-        if spec.dtype == "bool"
-        else RANDOM.standard_normal(spec.shape).astype(np.float32)
-        for spec in network.inputs
-    }
+    inputs = random_inputs(network, RANDOM)
+    inputs |= {spec.name: RANDOM.random(spec.shape) < 0.7 for spec in network.inputs if spec.dtype == "bool"}
     assert_matches_reference(network, inputs, atol=1e-5)
 
 
