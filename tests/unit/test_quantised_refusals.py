@@ -104,11 +104,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str, str]] = {
     "tengine: scales of a transposed convolution": (tengine_transposed, *DECONV, "its weights have several scales"),
     "ncnn: a form that is not known": (ncnn(3), *FILTER, r"parameter 8\) is 3"),
     "ncnn: a scale of nothing": (ncnn(1, plain([1, 1], [0])), *FILTER, "impossible"),
-    "ncnn: padding of another value": (
-        ncnn(1, plain([1, 1], [1]), "4=1 18=2.0"),
-        *FILTER,
-        "padding has a value other than zero",
-    ),
+    "ncnn: other padding": (ncnn(1, plain([1, 1], [1]), "4=1 18=2.0"), *FILTER, "padding has a value other than zero"),
     "ncnn: weights without a scale": (ncnn(0), "layer", "here", "without a scale"),
 }
 

@@ -184,7 +184,7 @@ def test_an_lstm_that_projects_its_state_is_refused(tmp_path: Path) -> None:
 # Operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be.
 
 RANDOM = np.random.default_rng(7)
-SAME, VALID = 0, 1
+SAME, VALID, RELU, RELU6 = 0, 1, 1, 3
 
 
 def values(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -439,7 +439,6 @@ def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -
 
 # Quantised files: each operator as LiteRT computes it, within a step; weights stay integers.
 
-RELU, RELU6 = 1, 3
 IMAGE = (1, 6, 7, 8)
 
 
