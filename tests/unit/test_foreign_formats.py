@@ -34,6 +34,8 @@ def test_a_network_of_caffe_goes_through_ncnn(command: Command, tmp_path: Path) 
     assert f"caffe2ncnn {tmp_path}/lenet.prototxt {tmp_path}/lenet.caffemodel lenet.param lenet.bin" in said
     assert "edgedeploy models import lenet.param lenet.bin --name lenet" in said
     assert "is a network of Caffe" in answer(command, tmp_path / "lenet.caffemodel")
+    (tmp_path / "lenet.prototxt").write_text("nothing of the kind")
+    assert "Caffe" not in answer(command, tmp_path / "lenet.prototxt")
 
 
 def test_a_saved_model_goes_through_onnx_or_tensorflow_lite(command: Command, tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_files_that_are_no_network_are_named_for_what_they_are(
 
 
 def test_folders_are_named_with_the_file_to_give(command: Command, tmp_path: Path) -> None:
-    for name in ("a_saved_model/net.tflite", "b_openvino_model/net.xml", "c/one.onnx", "c/two.onnx", "d/notes.txt"):
+    for name in ("a_saved_model/net.tflite", "b_openvino_model/net.xml", "c/one.onnx", "c/two.onnx", "d/x.prototxt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     assert f"give the file in it: {tmp_path}/a_saved_model/net.tflite" in answer(command, tmp_path / "a_saved_model")
@@ -179,12 +181,6 @@ def test_metadata_that_is_malformed_is_refused(command: Command, folder: Path, c
     said = answer(command, folder)
     assert f"{folder}/metadata.yaml" in said
     assert reason in said
-
-
-def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "notes.prototxt").write_text("nothing of the kind")
-    assert "Caffe" not in answer(command, tmp_path / "notes.prototxt")
-    assert "it is a folder" in answer(command, tmp_path)
 
 
 def test_a_network_is_known_by_its_content_whatever_its_name_says(command: Command, tmp_path: Path) -> None:
