@@ -16,8 +16,7 @@ from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
 from rich.table import Table
 from rich.text import Text
-from support.commands import output_of
-from support.foreign import HOSTILE, SHOWN, assert_is_text
+from support.commands import HOSTILE, SHOWN, assert_is_text, output_of
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_error, print_json, stderr, stdout
 from edgedeploy.cli.terminal import Terminal
