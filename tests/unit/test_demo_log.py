@@ -49,6 +49,8 @@ def seen(label: str, class_id: int, score: float | None, *box: float, **fields: 
 
 
 TWO_POINTS = ((1.4, 2), (3, 4.6))
+HAND = seen("Left", 0, 0.987, points=TWO_POINTS)
+REPEAT_OF_POINTS = "Repeat [1] min 210.810 ms, max 210.810 ms, avg 210.810 ms"
 
 
 # Those of yolov3 and after it as the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for
@@ -120,6 +122,8 @@ TWO_POINTS = ((1.4, 2), (3, 4.6))
                 " 2: 16 pixels, sky",
             ],
         ),
+        ("landmark", [seen("face", 0, None, points=((1, 2),))], [REPEAT_OF_POINTS]),
+        ("points", [HAND], [REPEAT_OF_POINTS]),
     ],
 )
 def test_one_inference(log_format: LogFormat, detections: list[Detection], lines: list[str]) -> None:
@@ -142,17 +146,9 @@ def test_retinaface() -> None:
     ]
 
 
-def test_landmark() -> None:
-    face = seen("face", 0, None, points=((1, 2),))
-    assert log("landmark", [face], 74.974) == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
-
-
 def test_points_with_a_score_and_a_class() -> None:
-    hand = seen("Left", 0, 0.987, points=TWO_POINTS)
-    lines = log("points", [hand], 74.974)
-    assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
-    outcome = SimpleNamespace(network=network, detections=[hand])
+    outcome = SimpleNamespace(network=network, detections=[HAND])
     assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]
 
 

@@ -1,6 +1,7 @@
 """Decoders on small heads whose results were computed by hand."""
 
 import math
+import re
 from typing import Any
 
 import cv2
@@ -10,10 +11,12 @@ from pydantic import ValidationError
 
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import TensorSpec
+from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.decoders.faces import RetinaFace
 from edgedeploy.vision.decoders.keypoints import Landmark, Landmarks
 from edgedeploy.vision.decoders.maps import Depth, Segmentation, on_image
+from edgedeploy.vision.decoders.text import TextLine, TextRegions, grown
 from edgedeploy.vision.decoders.yolo import Head, Yolo
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.preprocess import place
@@ -38,10 +41,6 @@ class TestClassification:
         found = self.decoder.decode({"prob": np.array([0, 200], np.uint8)}, frame((1, 1), (1, 1)), [])
         assert [(each.class_id, each.score) for each in found] == [(1, 200), (0, 0)]
 
-    def test_more_than_one_score_per_class_is_refused(self) -> None:
-        with pytest.raises(InputError, match="not one score per class"):
-            self.decoder.decode({"heads": np.zeros((1, 4, 10, 15), np.float32)}, frame((1, 1), (1, 1)), [])
-
 
 class TestLandmark:
     decoder = Landmark(kind="landmark", points=2)
@@ -52,17 +51,12 @@ class TestLandmark:
         assert face.points == ((20, 20), (60, 0))
         assert (face.label, face.score, face.box) == ("face", None, None)
 
-    def test_another_network_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"none of its outputs holds 4 values: prob 1x10"):
-            self.decoder.decode({"prob": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
-
 
 class TestYolo:
     """One head of 2 x 3 cells, two anchors, three classes; the network's input is 64 x 96."""
 
-    def decoder(self, confidence: str = "darknet") -> Yolo:
-        heads = [Head(output="head", anchors=[(10, 10), (20, 30)])]
-        return Yolo.model_validate({"kind": "yolo", "threshold": 0.3, "confidence": confidence, "heads": heads})
+    decoder = Yolo(kind="yolo", threshold=0.3, heads=[Head(output="head", anchors=[(10, 10), (20, 30)])])
+    tengines = decoder.model_copy(update={"confidence": "tengine"})
 
     def outputs(self) -> dict[str, np.ndarray]:
         cells = np.zeros((2, 8, 2, 3), np.float32)
@@ -72,28 +66,20 @@ class TestYolo:
 
     def test_box_class_and_darknet_confidence(self) -> None:
         # centre ((2 + 0.5) 32, (1 + 0.75) 32) = (80, 56), size (40, 30), in an image twice as wide as the input
-        [found] = self.decoder().decode(self.outputs(), frame((64, 192), (64, 96)), ["a", "b", "c"])
+        [found] = self.decoder.decode(self.outputs(), frame((64, 192), (64, 96)), ["a", "b", "c"])
         assert (found.class_id, found.label) == (1, "b")
         assert found.box == pytest.approx((120, 41, 200, 71))
         assert found.score == pytest.approx(1 / (1 + math.exp(-2)) / (1 + math.exp(-1)))
 
     def test_tengines_confidence(self) -> None:
-        [found] = self.decoder("tengine").decode(self.outputs(), frame((64, 96), (64, 96)), [])
+        [found] = self.tengines.decode(self.outputs(), frame((64, 96), (64, 96)), [])
         assert found.score == pytest.approx(1 / (1 + math.exp(-2) * (1 + math.exp(-1))))
         assert found.label == "1"
 
     def test_extreme_logits_do_not_overflow(self) -> None:
         outputs = self.outputs()
         outputs["head"].reshape(2, 8, 2, 3)[0, 4:, 0, 0] = -1e4
-        assert len(self.decoder("tengine").decode(outputs, frame((64, 96), (64, 96)), [])) == 1
-
-    def test_other_outputs_are_refused(self) -> None:
-        with pytest.raises(InputError, match="no output 'head', only prob"):
-            self.decoder().decode({"prob": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
-        with pytest.raises(InputError, match="1x10, not 1xCxHxW"):
-            self.decoder().decode({"head": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
-        with pytest.raises(InputError, match="the 9 channels"):
-            self.decoder().decode({"head": np.zeros((1, 9, 2, 2))}, frame((8, 8), (8, 8)), [])
+        assert len(self.tengines.decode(outputs, frame((64, 96), (64, 96)), [])) == 1
 
 
 class TestRetinaFace:
@@ -137,10 +123,6 @@ class TestRetinaFace:
         outputs["face_rpn_bbox_pred_stride16"][0, 4:, 2, 2] = [0, 0, math.log(0.5), 0]
         [face] = self.decoder.decode(outputs, frame((100, 100), (100, 100)), [])
         assert face.score == pytest.approx(0.95)
-
-    def test_another_network_is_refused(self) -> None:
-        with pytest.raises(InputError, match="face_rpn_cls_prob_reshape_stride32"):
-            self.decoder.decode({"prob": np.zeros((1, 1000))}, frame((64, 64), (64, 64)), [])
 
 
 # Points with a score, classes, depths and scores, and outputs that know some of them better.
@@ -335,12 +317,6 @@ class TestSegmentation:
     def test_values_that_no_number_stands_for_are_of_no_class(self) -> None:
         assert self.decoder.decode({"out": np.full((1, 3, 6, 8), np.nan, np.float32)}, STRETCHED, []) == []
 
-    def test_an_output_that_is_not_there_is_refused(self) -> None:
-        named = self.decoder.model_copy(update={"output": "aux"})
-        with pytest.raises(InputError, match="does not give what this demo reads") as caught:
-            named.decode({"out": self.scores}, STRETCHED, [])
-        assert caught.value.why == "it has no output 'aux', only out"
-
 
 class TestDepth:
     decoder = Depth(kind="depth")
@@ -361,16 +337,6 @@ class TestDepth:
 
     def test_without_a_finite_value_there_is_no_result(self) -> None:
         assert self.decoder.decode({"depth": np.full((1, 6, 8), np.nan, np.float32)}, STRETCHED, []) == []
-
-
-OTHERS = [(TestSegmentation.decoder, shape) for shape in ((1, 1000), (2, 3, 6, 8), (1, 0, 6, 8), (1, 6, 8))]
-OTHERS += [(TestDepth.decoder, shape) for shape in ((1, 1000), (1, 3, 6, 8), (2, 6, 8))]
-
-
-@pytest.mark.parametrize(("decoder", "shape"), OTHERS)
-def test_outputs_that_are_no_maps_are_refused(decoder: Segmentation | Depth, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="does not give what this demo reads"):
-        decoder.decode({"out": np.zeros(shape, np.float32)}, STRETCHED, [])
 
 
 class TestMask:
@@ -394,3 +360,135 @@ class TestMask:
             assert mask.area == expected.sum()
             assert sum(mask.counts) == expected.size
             assert min(mask.counts[1:], default=1) > 0
+
+
+# Text: regions from maps of probabilities, characters from steps.
+
+REGIONS = TextRegions(kind="text-regions")
+SIZE = (320, 480)
+WHOLE = Frame(SIZE, SIZE, (1, 1))
+
+
+def regions(*rectangles: tuple[tuple[float, float], tuple[float, float], float], level: float = 0.9) -> list[Detection]:
+    probabilities = np.zeros(SIZE, np.float32)
+    for rectangle in rectangles:
+        cv2.fillPoly(probabilities, [np.rint(cv2.boxPoints(rectangle)).astype(np.int32)], level)
+    return REGIONS.decode({"map": probabilities[None, None]}, WHOLE, [])
+
+
+def test_a_region_grows_by_area_times_unclip_over_perimeter() -> None:
+    [found] = regions(((200, 100), (120, 20), 0))
+    assert found.box
+    # One pixel more to the right and below: the shape was dilated. Formula 10: 1.6 * area / perimeter on each side.
+    width, height = 121, 21
+    distance = 1.6 * width * height / (2 * (width + height))
+    wanted = (139.5 - distance, 89.5 - distance, 260.5 + distance, 110.5 + distance)
+    assert found.box == pytest.approx(wanted, abs=1.5)
+    assert found.score == pytest.approx(0.9, abs=0.05)
+    assert found.label == "text"
+
+
+@pytest.mark.parametrize("angle", [0, 12, -20, 40])
+def test_corners_go_around_the_text_from_its_top_left(angle: float) -> None:
+    [found] = regions(((240, 160), (150, 24), angle))
+    assert found.corners
+    corners = np.array(found.corners)
+    along = corners[1] - corners[0]
+    assert np.degrees(np.arctan2(along[1], along[0])) == pytest.approx(angle, abs=1.5)
+    assert np.linalg.norm(along) > 150 > np.linalg.norm(corners[3] - corners[0]) > 24
+    x1, y1, x2, y2 = found.box or (0, 0, 0, 0)
+    assert (x1, y1, x2, y2) == (*corners.min(axis=0), *corners.max(axis=0))
+
+
+def test_regions_are_in_reading_order() -> None:
+    found = regions(((380, 95), (100, 20), 0), ((100, 100), (100, 20), 0), ((240, 200), (100, 20), 0))
+    centres = [np.mean(each.corners or [], axis=0) for each in found]
+    assert [round(x / 10) for x, _ in centres] == [10, 38, 24]
+
+
+def test_what_is_faint_or_tiny_is_no_text() -> None:
+    assert regions(((200, 100), (120, 20), 0), level=0.4) == []
+    assert regions(((200, 100), (120, 20), 0), level=0.2) == []
+    assert regions(((200, 100), (60, 1), 0), level=0.9) == []
+
+
+def test_regions_end_at_the_edge_of_the_image() -> None:
+    [found] = regions(((0, 0), (200, 60), 0))
+    assert found.box[:2] == (0, 0)
+
+
+def test_places_are_those_in_an_image_of_another_size() -> None:
+    probabilities = np.zeros((1, 1, *SIZE), np.float32)
+    probabilities[..., 90:110, 140:260] = 0.9
+    half = Frame((160, 240), SIZE, (2, 2))
+    [here], [there] = (REGIONS.decode({"map": probabilities}, frame, []) for frame in (WHOLE, half))
+    assert np.array(there.corners) == pytest.approx(np.array(here.corners) / 2, abs=1)
+
+
+def test_a_grown_rectangle_has_round_corners_of_whole_pixels() -> None:
+    corners = np.array([[100, 50], [200, 50], [200, 80], [100, 80]], np.float32)
+    hull = grown(corners, 2.0).reshape(-1, 2)
+    distance = 2 * 100 * 30 / 260
+    nearest = np.clip(hull, corners[0], corners[2])
+    assert np.linalg.norm(hull - nearest, axis=1) == pytest.approx(distance, abs=0.75)
+    assert hull.dtype == np.int32
+
+
+LINE = TextLine(kind="text-line", threshold=0.5)
+
+
+def steps(*best: int, classes: int = 5, level: float = 0.9) -> np.ndarray:
+    """Probabilities whose best classes are these."""
+    table = np.full((1, len(best), classes), (1 - level) / (classes - 1), np.float32)
+    table[0, np.arange(len(best)), best] = level
+    return table
+
+
+def read(*best: int, level: float = 0.9) -> list[tuple[str, float | None]]:
+    found = LINE.decode({"steps": steps(*best, level=level)}, WHOLE, ["a", "b", "c"])
+    return [(each.label, each.score) for each in found]
+
+
+def test_repeated_characters_count_once_unless_a_blank_lies_between() -> None:
+    assert read(0, 1, 1, 0, 1, 2, 0, 0, 3) == [("aabc", pytest.approx(0.9))]
+
+
+def test_the_class_after_the_last_character_is_a_space() -> None:
+    assert read(1, 4, 4, 2)[0][0] == "a b"
+
+
+def test_without_characters_or_with_a_low_mean_there_is_no_text() -> None:
+    assert read(0, 0, 0) == []
+    assert read(1, 2, level=0.45) == []
+
+
+def test_characters_are_those_of_the_networks_file() -> None:
+    class Network:
+        heads, outputs = (), ()
+        metadata = {"character": "x\ny\n新"}
+
+    assert LINE.fitted(Network()).labels == ["x", "y", "新"]
+
+
+# Outputs of networks that a decoder is not for.
+
+SEGMENTATION = TestSegmentation.decoder
+OTHERS = [
+    (TestClassification.decoder, "heads", (1, 4, 10, 15), "not one score per class"),
+    (TestLandmark.decoder, "prob", (1, 10), "none of its outputs holds 4 values: prob 1x10"),
+    (TestYolo.decoder, "prob", (1, 10), "no output 'head', only prob"),
+    (TestYolo.decoder, "head", (1, 10), "1x10, not 1xCxHxW"),
+    (TestYolo.decoder, "head", (1, 9, 2, 2), "the 9 channels"),
+    (TestRetinaFace.decoder, "prob", (1, 1000), "face_rpn_cls_prob_reshape_stride32"),
+    (SEGMENTATION.model_copy(update={"output": "aux"}), "out", (1, 5, 60, 80), "^it has no output 'aux', only out$"),
+    *((SEGMENTATION, "out", shape, "") for shape in ((1, 1000), (2, 3, 6, 8), (1, 0, 6, 8), (1, 6, 8))),
+    *((TestDepth.decoder, "out", shape, "") for shape in ((1, 1000), (1, 3, 6, 8), (2, 6, 8))),
+    (REGIONS, "map", (1, 2, 8, 8), ""),
+]
+
+
+@pytest.mark.parametrize(("decoder", "name", "shape", "why"), OTHERS)
+def test_outputs_of_another_network_are_refused(decoder: Decoder, name: str, shape: tuple[int, ...], why: str) -> None:
+    with pytest.raises(InputError, match="the network does not give what this demo reads") as caught:
+        decoder.decode({name: np.zeros(shape, np.float32)}, STRETCHED, [])
+    assert re.search(why, caught.value.why)

@@ -221,8 +221,7 @@ class TestEveryDetector:
         kinds = {kind.model_fields["kind"].annotation.__args__[0] for kind in AnyDecoder.__args__[0].__args__}  # type: ignore[union-attr]
         assert set(self.cases) == kinds - {
             *("classification", "landmark", "landmarks", "retinaface"),
-            *("depth", "segmentation", "ultralytics"),  # test_vision_decoders.py, test_vision_ultralytics.py
-            *("text-line", "text-regions"),  # test_vision_text.py
+            *("depth", "segmentation", "text-line", "text-regions", "ultralytics"),
         }
 
     @each
