@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from support.agents import build_probe, need_jpeg
+from support.commands import executable
 from support.films import write_film
 from support.patience import generous, runs, until
 
@@ -190,12 +191,10 @@ def test_a_camera_that_is_unplugged_ends_with_a_word(look: Look) -> None:
 
 
 # Programs in the place of those that read other cameras. They write what they were called with, and who they are.
-PROGRAM = """#!{python} -S
-import os, sys, time
+PROGRAM = """import os, sys, time
 with open({log!r}, "w") as log:
     print(os.getpid(), *sys.argv[1:], file=log, flush=True)
-{body}
-"""
+{body}"""
 
 WIDE, HIGH = 64, 48  # rpicam-vid pads other widths
 FRAMES = [cv2.resize(image, (WIDE, HIGH)) for image in IMAGES]
@@ -206,13 +205,10 @@ def program(tmp_path: Path) -> Program:
     """Writes a program of a name; the environment in which it is found."""
 
     def written(name: str, body: str) -> dict[str, str]:
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
+        script = PROGRAM.format(log=str(tmp_path / "called"), body=body)
+        folder = executable(tmp_path / "bin" / name, script, f"{sys.executable} -S").parent
         for index, image in enumerate(FRAMES):
             (folder / f"{index}").write_bytes(planes(image).tobytes())
-        path = folder / name
-        path.write_text(PROGRAM.format(python=sys.executable, log=str(tmp_path / "called"), body=body))
-        path.chmod(0o755)
         return {"PATH": f"{folder}", "FRAMES": str(folder)}
 
     return written

@@ -5,10 +5,10 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import wave
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import cv2
@@ -17,10 +17,10 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import helper
-from support.commands import output_of, refused
+from support.commands import output_of, refused, started
 from support.demo_runs import MODEL, ROOT, RunDemo
 from support.films import read_film, write_film
-from support.networks import Graph, tiny
+from support.networks import Graph, begun, tiny
 from support.patience import generous
 
 from edgedeploy.base import catalog
@@ -343,12 +343,11 @@ class TestFolder:
         assert out.count("Repeat 1 times") == 3
         assert summary.startswith("3 frames in ")
 
-    def test_its_network_is_built_once(self, run_demo: RunDemo, folder: Path, built: list[dict[str, Any]]) -> None:
-        run_demo("demo", "digits", "--image", str(folder))
-        assert len(built) == 1
-
-    def test_json_names_the_image_of_each_line(self, run_demo: RunDemo, folder: Path) -> None:
+    def test_json_names_the_image_of_each_line_and_the_network_is_built_once(
+        self, run_demo: RunDemo, folder: Path, built: list[dict[str, Any]]
+    ) -> None:
         _, out, _ = run_demo("demo", "digits", "--image", str(folder), "--json")
+        assert len(built) == 1
         *frames, last = map(json.loads, out.splitlines())
         assert [Path(each["image"]).name for each in frames] == ["scan1.png", "scan2.png", "scan10.png"]
         assert last["summary"]["image"] == str(folder)
@@ -401,10 +400,8 @@ def test_ctrl_c_ends_with_the_summary_and_a_video_that_plays(tmp_path: Path) -> 
     # More than fits into a pipe that nobody reads: it cannot end before it is interrupted.
     film = write_film(tmp_path / "long.avi", [DIGIT] * 3000)
     command = [sys.executable, "-m", "edgedeploy", "demo", "digits", "--image", film, "--save", "out.mp4"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with started(*command, cwd=tmp_path, stdout=PIPE, stderr=DEVNULL, text=True, env=environment) as process:
         for line in process.stdout:
             if line.startswith("frame 5:"):
                 break
@@ -425,12 +422,6 @@ def test_ctrl_c_ends_with_the_summary_and_a_video_that_plays(tmp_path: Path) -> 
 YOURS = ["depth", "segmentation", "yolo"]
 
 
-def begun(*sides: int | str) -> tuple[Graph, str]:
-    """A graph that takes `images`, of 64 x 64 pixels unless other sides are given."""
-    graph = Graph()
-    return graph, graph.input("images", [1, 3, *(sides or (64, 64))])
-
-
 def save(path: Path, graph: Graph, **said: Any) -> Path:
     """A network whose last node gives `output0`, and what its file says of it."""
     graph.nodes[-1].output[0] = "output0"
@@ -443,12 +434,12 @@ def save(path: Path, graph: Graph, **said: Any) -> Path:
 SAID = {"task": "detect", "names": {0: "red", 1: "green", 2: "blue"}, "stride": 32}
 
 
-def tells_colours(path: Path, *sides: str, **said: Any) -> Path:
+def tells_colours(path: Path, *sides: int | str, **said: Any) -> Path:
     """A detector of one place, (32, 32) with sides of 16 and 8, whose classes are red, green and blue: the means."""
-    graph, images = begun(*sides)
+    graph, images = begun(1, 3, *(sides or (64, 64)))
     boxes = np.zeros((1, 4, 84), np.float32)
     boxes[0, :, 5] = [32, 32, 16, 8]
-    column = graph.node("Reshape", graph.node("GlobalAveragePool", images), graph.weight(np.array([1, 3, 1])))
+    column = graph.reshape(graph.node("GlobalAveragePool", images), 1, 3, 1)
     scores = graph.node("Mul", column, graph.weight(boxes.any(axis=1, keepdims=True).astype(np.float32)))
     graph.node("Concat", graph.weight(boxes), scores, axis=1)
     return save(path, graph, **{**SAID, **said})
@@ -456,19 +447,17 @@ def tells_colours(path: Path, *sides: str, **said: Any) -> Path:
 
 def suppresses_itself(path: Path) -> Path:
     """As `tells_colours`, in rows of corners, score and class that the network itself has picked."""
-    graph, images = begun()
+    graph, images = begun(1, 3, 64, 64)
     rows = np.zeros((3, 6), np.float32)
     rows[:, :4], rows[:, 5] = [24, 28, 40, 36], [0, 1, 2]
     means = graph.node("GlobalAveragePool", images)
-    scores = graph.node("Reshape", means, graph.weight(np.array([3, 1])))
-    there = graph.node("Mul", scores, graph.weight(np.float32([[0, 0, 0, 0, 1, 0]])))
+    there = graph.node("Mul", graph.reshape(means, 3, 1), graph.weight(np.float32([[0, 0, 0, 0, 1, 0]])))
     scored = graph.node("Add", graph.weight(rows), there)
-    flat = graph.node("Reshape", means, graph.weight(np.array([3])))
-    high = graph.node("Greater", flat, graph.weight(np.float32(0.1)))
+    high = graph.node("Greater", graph.reshape(means, 3), graph.weight(np.float32(0.1)))
     indices = graph.node("Transpose", graph.node("NonZero", high), perm=[1, 0])
     found = graph.node("GatherND", scored, indices)
     padded = graph.node("ScatterND", graph.weight(np.zeros((3, 6), np.float32)), indices, found)
-    graph.node("Reshape", padded, graph.weight(np.array([1, 3, 6])))
+    graph.reshape(padded, 1, 3, 6)
     return save(path, graph, **SAID)
 
 
@@ -552,14 +541,14 @@ def test_metadata_that_makes_no_sense_is_a_typed_error(own_demo: Command, tmp_pa
 def test_segmentation_and_depth_of_a_network_that_returns_its_input(
     own_demo: Command, tmp_path: Path, picture: Path
 ) -> None:
-    graph, images = begun()
+    graph, images = begun(1, 3, 64, 64)
     graph.node("Mul", images, graph.weight(np.array([2], np.float32)))
     whole = save(tmp_path / "whole.onnx", graph)
     options = ["--image", picture, "--board", "local", "--json"]
     [found] = json.loads(output_of(own_demo, "segmentation", "--model", whole, *options))["results"]
     assert (found["label"], found["class_id"]) == ("aeroplane", 1)  # VOC's class 1: green is the largest
     assert found["mask"] == {"size": [128, 128], "counts": [0, 128 * 128]}
-    graph, images = begun()
+    graph, images = begun(1, 3, 64, 64)
     graph.node("ReduceMean", images, axes=[1])
     one = save(tmp_path / "one.onnx", graph)
     [found] = json.loads(output_of(own_demo, "depth", "--model", one, *options, "--save", "depth.png"))["results"]

@@ -16,7 +16,7 @@ from support.networks import begun
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.demo import program
-from edgedeploy.demo.pipeline import Network, Outcome, infer, infer_with
+from edgedeploy.demo.pipeline import Network, infer, infer_with
 from edgedeploy.demo.program import DemoSession, Program, Result
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError, InputError
@@ -112,48 +112,40 @@ def make(tmp_path: Path) -> Make:
     return show
 
 
-def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> None:
+def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone_with_the_place_of_the_box(make: Make) -> None:
     show = make(DIGITS, halves(), OnnxruntimeRunner(MODEL))
     outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
     alone = infer(DIGIT, show.networks[1])
     wanted = [(each.label, each.score) for each in alone.detections]
     assert wanted[0][0] == "3"
-    for then in outcome.then:
-        assert [(each.label, each.score) for each in then.detections] == wanted
-
-
-def test_what_has_no_place_of_its_own_has_that_of_the_box(make: Make) -> None:
-    outcome = infer_with(PAIR, make(DIGITS, halves(), OnnxruntimeRunner(MODEL)).networks)
     for found, then in zip(outcome.detections, outcome.then, strict=True):
+        assert [(each.label, each.score) for each in then.detections] == wanted
         assert {each.box for each in then.detections} == {found.box}
 
 
-def points_outcome(make: Make) -> tuple[DemoSession, Outcome]:
-    fractions = np.array([[0.5, 0.25, 1, 1]])
-    show = make(POINTS, halves(), Fixed(8, 8, "points", fractions))
-    return show, infer_with(PAIR, show.networks)
+@pytest.fixture
+def pointed(make: Make) -> Result:
+    """Two points in each half."""
+    session = make(POINTS, halves(), Fixed(8, 8, "points", np.array([[0.5, 0.25, 1, 1]])))
+    return session.infer(Shot(0, Path("pair.png"), PAIR), repeat=3)
 
 
-def test_points_are_moved_to_where_they_lie_in_the_image(make: Make) -> None:
-    _, outcome = points_outcome(make)
-    left, right = (then.detections[0].points for then in outcome.then)
+def test_points_are_moved_to_where_they_lie_in_the_image(pointed: Result) -> None:
+    left, right = (then.detections[0].points for then in pointed.outcome.then)
     assert left == ((SIDE / 2, SIDE / 4), (SIDE, SIDE))
     assert right == ((1.5 * SIDE, SIDE / 4), (2 * SIDE, SIDE))
 
 
-def test_all_results_are_drawn(make: Make) -> None:
-    show, outcome = points_outcome(make)
-    drawn = show.infer(Shot(0, Path("pair.png"), PAIR)).drawn()
-    assert np.array_equal(drawn, draw(PAIR, outcome.all_detections))
+def test_all_results_are_drawn(pointed: Result) -> None:
+    drawn = pointed.drawn()
+    assert np.array_equal(drawn, draw(PAIR, pointed.outcome.all_detections))
     assert drawn[SIDE // 4, SIDE // 2].tolist() != PAIR[SIDE // 4, SIDE // 2].tolist()
     assert drawn[SIDE // 2, SIDE].tolist() != PAIR[SIDE // 2, SIDE].tolist()  # the side of a box
 
 
-def test_both_logs_are_printed_the_second_for_each_box(make: Make) -> None:
-    show, _ = points_outcome(make)
-    result = show.infer(Shot(0, Path("pair.png"), PAIR), repeat=3)
-    version, repeat, rule, count, *rest = result.log()
+def test_both_logs_are_printed_the_second_for_each_box(pointed: Result) -> None:
+    version, repeat, rule, count, *rest = pointed.log()
     assert version.startswith("edgedeploy ")
     assert repeat.startswith("Repeat 3 times, thread 1,")
     assert (rule, count) == ("-" * 38, "detection num: 2")
@@ -167,18 +159,17 @@ def test_both_logs_are_printed_the_second_for_each_box(make: Make) -> None:
         times,
         f"2 points: {SIDE + half},{quarter} {2 * SIDE},{SIDE}",
     ]
-    assert [line for line in result.frame_log("frame 0") if "points" in line] == [rest[3], rest[5]]
+    assert [line for line in pointed.frame_log("frame 0") if "points" in line] == [rest[3], rest[5]]
 
 
-def test_json_has_the_second_results_in_the_first(make: Make) -> None:
-    show, _ = points_outcome(make)
-    results = show.infer(Shot(0, Path("pair.png"), PAIR)).as_dict()["results"]
+def test_json_has_the_second_results_in_the_first(pointed: Result) -> None:
+    results = pointed.as_dict()["results"]
     assert [each["label"] for each in results] == ["half", "half"]
     assert [each["then"][0]["points"][0] for each in results] == [[SIDE / 2, SIDE / 4], [1.5 * SIDE, SIDE / 4]]
 
 
-def test_times_of_an_image_are_those_of_all_networks(make: Make) -> None:
-    _, outcome = points_outcome(make)
+def test_times_of_an_image_are_those_of_all_networks(pointed: Result) -> None:
+    outcome = pointed.outcome
     parts = [outcome.parts, *(then.parts for then in outcome.then)]
     assert outcome.all_parts.inference_ms == pytest.approx(sum(each.inference_ms for each in parts))
     assert outcome.all_parts.postprocess_ms == pytest.approx(sum(each.postprocess_ms for each in parts))

@@ -100,14 +100,6 @@ def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
     }  # fmt: skip
 
 
-def _model(graph: Graph, *outputs: str) -> onnx.ModelProto:
-    model = graph.model(*outputs)
-    del model.graph.output[:]
-    shape = ["a", "b", "c", "d"]
-    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in outputs)
-    return model
-
-
 def test_a_tail_that_no_tail_computes_is_named(tmp_path: Path) -> None:
     graph = Graph()
     relu = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 3, 3))
@@ -115,18 +107,17 @@ def test_a_tail_that_no_tail_computes_is_named(tmp_path: Path) -> None:
     count = graph.node("Shape", found)
     resized = graph.node("Cast", graph.node("Unsqueeze", found, graph.weight(np.array([0, 1]))), to=TensorProto.FLOAT)
     convolved = graph.node("Conv", resized, graph.normal(1, 1, 1, 1))
-    onnx.save(_model(graph, convolved, count), tmp_path / "net.onnx")
+    network = graph.save(tmp_path / "net.onnx", convolved, count)
     with pytest.raises(ModelError, match=f"what follows node '{found}', NonZero, cannot be cut off") as raised:
-        read_onnx(tmp_path / "net.onnx")
+        read_onnx(network)
     assert f"node '{convolved}' after it is Conv, which is computed by compiled code only" in str(raised.value.why)
 
 
 def test_a_network_of_which_nothing_would_be_compiled_is_refused(tmp_path: Path) -> None:
     graph = Graph()
     found = graph.node("NonZero", graph.input("data", [4, 4]))
-    onnx.save(_model(graph, found), tmp_path / "net.onnx")
     with pytest.raises(ModelError, match=f"nothing is left to compile before node '{found}', NonZero"):
-        read_onnx(tmp_path / "net.onnx")
+        read_onnx(graph.save(tmp_path / "net.onnx", found))
 
 
 def test_inferences_with_a_state_do_not_go_with_open_sizes() -> None:
@@ -307,15 +298,11 @@ def test_boxes_of_classes_that_lie_apart_are_suppressed_as_onnxruntime_does_it(a
 
 
 def assert_gives_onnxruntimes_values(operator: str, inputs: list[np.ndarray], **attributes: Any) -> None:
-    values = [
-        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for place, each in enumerate(inputs)
-    ]
-    node = helper.make_node(operator, [value.name for value in values], ["y"], **attributes)
-    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = cpu_session(model.SerializeToString())
-    [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
+    graph, given = Graph(opset=17), {f"x{place}": each for place, each in enumerate(inputs)}
+    for name, each in given.items():
+        graph.input(name, each.shape, helper.np_dtype_to_tensor_dtype(each.dtype))
+    model = graph.model(graph.node(operator, *given, **attributes))
+    [wanted] = cpu_session(model.SerializeToString()).run(None, given)
     np.testing.assert_array_equal(OPERATORS[operator](*inputs, **attributes), wanted, strict=True)
 
 

@@ -17,12 +17,9 @@ from edgedeploy.vision.results import Detection, Mask, Surface
 from edgedeploy.vision.video import check_video_writable
 
 
-def test_resize_rounds_down_after_each_product() -> None:
+def test_resize_takes_half_pixel_positions_and_rounds_down_after_each_product() -> None:
     # Two rows of 11 and 21 in equal parts: 11/2 -> 5, 21/2 -> 10, 15 along x; the exact mean is 16.
     assert resize(np.array([[[11], [21]], [[11], [21]]], np.uint8), 1, 1).tolist() == [[[15]]]
-
-
-def test_resize_takes_half_pixel_positions() -> None:
     # 4 -> 2: outputs lie at 0.5 and 2.5 of the source.
     assert resize(np.array([[[0], [100], [200], [40]]], np.uint8), 1, 2)[0, :, 0].tolist() == [50, 120]
 

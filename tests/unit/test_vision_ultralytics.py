@@ -142,9 +142,8 @@ def test_networks_that_classify_see_the_middle_of_the_image() -> None:
 
 def test_the_demo_may_say_the_task_and_files_without_metadata_are_told_by_their_outputs() -> None:
     boxes, scores, values = table(([200, 160, 200, 100], [0.9, 0, 0]), count=60, extras=2)
-    both = {"a": channels(boxes, scores, values), "b": np.ones((1, 2, 8, 8), np.float32)}
     values[0] = 1
-    both = {"a": channels(boxes, scores, values), "b": both["b"]}
+    both = {"a": channels(boxes, scores, values), "b": np.ones((1, 2, 8, 8), np.float32)}
     [found] = decode(both, names=[])
     assert found.mask is not None
     assert found.label == "0"
@@ -185,7 +184,7 @@ def test_infinities_and_nans_are_no_results(task: str, value: float) -> None:
 # The metadata that they write, and hostile texts in their place.
 
 
-def test_values_are_read_as_python_writes_them() -> None:
+def test_values_are_read_as_python_writes_them_and_are_as_usual_where_nothing_is_said() -> None:
     said = {
         "task": "pose",
         "names": str({0: 'it\'s a "cat"', 1: "Ä\\n"}),
@@ -197,9 +196,6 @@ def test_values_are_read_as_python_writes_them() -> None:
     assert Description.of(said) == Description(
         task="pose", names=['it\'s a "cat"', "Ä\\n"], stride=32, imgsz=(320, 640), kpt_shape=(5, 2)
     )
-
-
-def test_what_is_not_said_is_as_usual() -> None:
     assert Description.of({}) == Description(task=None, names=[], stride=32, imgsz=None, kpt_shape=(17, 3))
 
 
