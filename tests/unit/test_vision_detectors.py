@@ -338,12 +338,11 @@ def test_anchors_lie_at_the_centres_of_cells_level_by_level(anchor: int, centre:
     assert face.label == "face"
 
 
-def test_the_demos_have_as_many_anchors_as_their_networks_have_rows() -> None:
-    for name, rows in {"face-mesh": 896, "hands": 2016, "pose": 2254}.items():
-        decoder = DEMOS.load(name).decoder
-        assert isinstance(decoder, Blaze)
-        side = {"face-mesh": 128, "hands": 192, "pose": 224}[name]
-        assert sum((side // level.stride) ** 2 * level.anchors for level in decoder.levels) == rows
+@pytest.mark.parametrize(("name", "side", "rows"), [("face-mesh", 128, 896), ("hands", 192, 2016), ("pose", 224, 2254)])
+def test_demos_have_as_many_anchors_as_their_networks_have_rows(name: str, side: int, rows: int) -> None:
+    decoder = DEMOS.load(name).decoder
+    assert isinstance(decoder, Blaze)
+    assert sum((side // level.stride) ** 2 * level.anchors for level in decoder.levels) == rows
 
 
 def test_boxes_that_overlap_become_their_mean_weighted_with_their_scores() -> None:

@@ -439,6 +439,7 @@ def test_a_network_for_regions_is_built_for_the_images_size(image: tuple[int, in
 def test_a_line_has_the_first_width_that_holds_it(image: tuple[int, int], length: int, inner: int, width: int) -> None:
     fit = LineFit(kind="line", widths=[320, 640])
     assert not fit.one_size
+    assert LineFit(kind="line").one_size  # without widths it is that of the network
     assert fit.lengths([image], (48, 320)) == [length]
     assert fit.width(length) == width
     assert fit.place(np.zeros((*image, 3), np.uint8), (48, length))[0].shape == (48, inner, 3)
@@ -458,11 +459,7 @@ def test_lines_next_to_each_other_in_aspect_ratio_share_a_length() -> None:
     assert fit.lengths([], (48, 320)) == []
 
 
-def test_a_line_without_widths_has_that_of_the_network() -> None:
-    assert LineFit(kind="line").one_size
-
-
-def test_large_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
+def test_large_and_tiny_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
     page = Page()
     plain = painted()
     assert page.view(plain).pixels is plain
@@ -474,6 +471,9 @@ def test_large_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
     assert wide.pixels[:30].max() == 0
     assert wide.pixels[30:70].min() == 9
     assert wide.to_image(np.array([[10.0, 35.0], [10.0, 5.0]])).tolist() == [[10, 5], [10, 0]]
+    tiny = page.view(np.full((1, 1, 3), 9, np.uint8))
+    assert tiny.pixels.shape == (32, 32, 3)
+    assert tiny.to_image(np.array([[32.0, 32.0]])).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize("size", [(1, 2000), (2000, 1)], ids=str)
@@ -482,9 +482,3 @@ def test_an_image_too_narrow_to_be_enlarged_is_refused_before_it_takes_memory(si
         ScaledFit(kind="scaled", shortest=736, multiple=32).size(size)
     with pytest.raises(InputError, match="the image is too narrow: it has"):
         Page(shortest=60).view(np.zeros((*size, 3), np.uint8))
-
-
-def test_an_image_of_one_pixel_is_a_page() -> None:
-    view = Page().view(np.full((1, 1, 3), 9, np.uint8))
-    assert view.pixels.shape == (32, 32, 3)
-    assert view.to_image(np.array([[32.0, 32.0]])).tolist() == [[1, 1]]

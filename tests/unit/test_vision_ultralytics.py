@@ -25,13 +25,12 @@ from edgedeploy.vision.results import Detection
 # An image of 100 x 200 pixels, twice as large in an input of 320 x 400: 60 rows of grey above and below.
 FRAME = Frame((100, 200), (320, 400), (2.0, 2.0), (0, 60))
 NAMES = ["cat", "dog", "owl"]
+USUAL = Ultralytics(kind="ultralytics")
 
 
-def decode(outputs: dict[str, np.ndarray], frame: Frame = FRAME, **said: Any) -> list[Detection]:
-    fields = {key: said.pop(key) for key in ("suppression", "most", "task_of_demo") if key in said}
-    task = {"task": fields.pop("task_of_demo")} if "task_of_demo" in fields else {}
-    suited = fitted(Ultralytics(kind="ultralytics", **fields, **task), outputs, **{"names": NAMES, **said})
-    return suited.decoder.decode(outputs, frame, suited.labels)
+def decode(outputs: dict[str, np.ndarray], decoder: Ultralytics = USUAL, **said: Any) -> list[Detection]:
+    suited = fitted(decoder, outputs, **{"names": NAMES, **said})
+    return suited.decoder.decode(outputs, FRAME, suited.labels)
 
 
 def table(*rows: tuple[list[float], list[float]], count: int = 30, extras: int = 0) -> tuple[np.ndarray, ...]:
@@ -60,13 +59,15 @@ def test_boxes_suppress_those_of_their_class_or_of_all() -> None:
     assert len(decode({"o": channels(*overlapping)})) == 1  # 36 of 44 is above 0.7
     assert len(decode({"o": channels(*apart)})) == 2  # 30 of 50
     assert len(decode({"o": channels(*TWO)})) == 2
-    assert len(decode({"o": channels(*TWO)}, suppression="agnostic")) == 1
+    assert len(decode({"o": channels(*TWO)}, Ultralytics(kind="ultralytics", suppression="agnostic"))) == 1
 
 
 def test_scores_must_exceed_the_threshold_and_results_end_at_the_most() -> None:
     rows = [([40 * place + 20, 160, 30, 30], [score, 0, 0]) for place, score in enumerate([0.25, 0.2500001, 0.3, 0.9])]
-    assert [each.score for each in decode({"o": channels(*table(*rows))})] == pytest.approx([0.9, 0.3, 0.25])
-    assert [each.score for each in decode({"o": channels(*table(*rows))}, most=1)] == pytest.approx([0.9])
+    outputs = {"o": channels(*table(*rows))}
+    assert [each.score for each in decode(outputs)] == pytest.approx([0.9, 0.3, 0.25])
+    [best] = decode(outputs, Ultralytics(kind="ultralytics", most=1))
+    assert best.score == pytest.approx(0.9)
 
 
 def test_boxes_end_at_the_images_edges() -> None:
@@ -147,10 +148,10 @@ def test_the_demo_may_say_the_task_and_files_without_metadata_are_told_by_their_
     [found] = decode(both, names=[])
     assert found.mask is not None
     assert found.label == "0"
-    [found] = decode({"a": channels(boxes, scores)}, names=[], task_of_demo="detect")
+    [found] = decode({"a": channels(boxes, scores)}, Ultralytics(kind="ultralytics", task="detect"), names=[])
     assert (found.label, found.mask) == ("0", None)
     # Nothing at all is said: the decoder looks at the outputs alone.
-    [plain] = Ultralytics(kind="ultralytics").decode({"a": channels(boxes, scores)}, FRAME, ["x"])
+    [plain] = USUAL.decode({"a": channels(boxes, scores)}, FRAME, ["x"])
     assert plain.label == "x"
 
 
@@ -247,7 +248,6 @@ def test_more_than_a_manifest_has_room_for_is_left_out() -> None:
 
 
 def test_the_size_of_images_is_rounded_up_to_whole_strides() -> None:
-    decoder = Ultralytics(kind="ultralytics")
-    assert decoder.size_of({"imgsz": "[310, 640]", "stride": "32"}) == (320, 640)
-    assert decoder.size_of({"imgsz": "416"}) == (416, 416)
-    assert decoder.size_of({}) is None
+    assert USUAL.size_of({"imgsz": "[310, 640]", "stride": "32"}) == (320, 640)
+    assert USUAL.size_of({"imgsz": "416"}) == (416, 416)
+    assert USUAL.size_of({}) is None
