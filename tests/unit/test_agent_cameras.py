@@ -25,6 +25,7 @@ from support.patience import generous, runs, until
 pytestmark = pytest.mark.compiles
 
 HEIGHT, WIDTH = 24, 32
+WIDE, HIGH = 64, 48  # of programs' images: rpicam-vid pads other widths
 GENERATOR = np.random.default_rng(11)
 IMAGES = [cv2.resize(GENERATOR.integers(0, 256, (3, 4, 3), np.uint8), (WIDTH, HEIGHT)) for _ in range(6)]
 
@@ -59,7 +60,7 @@ def look(probe: Path, driver: Path, tmp_path: Path) -> Look:
             (folder / str(index)).write_bytes(image)
         told = {f"FAKE_CAMERA_{name.upper()}": str(value) for name, value in settings.items()}
         about = {"LD_PRELOAD": str(driver), "FAKE_CAMERA_IMAGES": str(folder), "FAKE_CAMERA_LOG": str(tmp_path / "log")}
-        return shown(probe, which, count, jpeg=jpeg, environment={"PATH": "", **about, **told})
+        return shown(probe, which, count, {"PATH": "", **about, **told}, size=(WIDTH, HEIGHT), jpeg=jpeg)
 
     return seen
 
@@ -68,10 +69,10 @@ def shown(
     probe: Path,
     which: str,
     count: int,
-    *,
-    size: tuple[int, int] = (WIDTH, HEIGHT),
-    jpeg: bool = False,
     environment: dict[str, str],
+    *,
+    size: tuple[int, int] = (WIDE, HIGH),
+    jpeg: bool = False,
 ) -> list[str]:
     command = [str(probe), "camera", which, *map(str, size), str(int(jpeg)), str(count)]
     done = subprocess.run(command, capture_output=True, timeout=generous(60), env=environment, check=False)
@@ -196,7 +197,6 @@ with open({log!r}, "w") as log:
     print(os.getpid(), *sys.argv[1:], file=log, flush=True)
 {body}"""
 
-WIDE, HIGH = 64, 48  # rpicam-vid pads other widths
 FRAMES = [cv2.resize(image, (WIDE, HIGH)) for image in IMAGES]
 
 
@@ -228,15 +228,11 @@ def pixels(image: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(planes(image), cv2.COLOR_YUV2BGR_I420)
 
 
-def seen_of(probe: Path, which: str, count: int, environment: dict[str, str]) -> list[str]:
-    return shown(probe, which, count, size=(WIDE, HIGH), environment=environment)
-
-
 @pytest.mark.parametrize("name", ["rpicam-vid", "libcamera-vid"])
 def test_the_raspberry_pis_camera_is_read_through_its_program(
     probe: Path, program: Program, tmp_path: Path, name: str
 ) -> None:
-    lines = seen_of(probe, "rpicam:1", 2, program(name, FOR_EVER.replace("{before}", "")))
+    lines = shown(probe, "rpicam:1", 2, program(name, FOR_EVER.replace("{before}", "")))
     assert lines == ["rpicam:1", *(described(pixels(image)) for image in FRAMES[:2])]
     pid, *called = (tmp_path / "called").read_text().split()
     assert "yuv420" in called
@@ -248,7 +244,7 @@ def test_the_raspberry_pis_camera_is_read_through_its_program(
 def test_a_stream_says_itself_how_large_its_images_are(probe: Path, program: Program, tmp_path: Path) -> None:
     head = f'sys.stdout.write("YUV4MPEG2 W{WIDE} H{HIGH} F25:1 Ip A1:1 C420jpeg XYSCSS=420JPEG\\n"); sys.stdout.flush()'
     body = head + FOR_EVER.replace("{before}", 'b"FRAME\\n" + ')
-    lines = seen_of(probe, "rtsp://camera.local/live", 2, program("ffmpeg", body))
+    lines = shown(probe, "rtsp://camera.local/live", 2, program("ffmpeg", body))
     assert lines == ["rtsp://camera.local/live", *(described(pixels(image)) for image in FRAMES[:2])]
     assert "rtsp://camera.local/live" in (tmp_path / "called").read_text().split()
 
@@ -270,13 +266,13 @@ def test_a_stream_says_itself_how_large_its_images_are(probe: Path, program: Pro
 def test_why_a_program_gives_no_images_is_told(
     probe: Path, program: Program, which: str, name: str, body: str, why: str
 ) -> None:
-    *_, line = seen_of(probe, which, 1, program(name, body))
+    *_, line = shown(probe, which, 1, program(name, body))
     assert line.startswith("refused: ")
     assert why in line
 
 
 def test_rows_that_rpicam_vid_would_pad_are_not_asked_for(probe: Path, program: Program) -> None:
-    [line] = shown(probe, "rpicam", 1, size=(100, 48), environment=program("rpicam-vid", ""))
+    [line] = shown(probe, "rpicam", 1, program("rpicam-vid", ""), size=(100, 48))
     assert "a multiple of 64" in line
 
 
@@ -302,7 +298,7 @@ def test_ffmpeg_itself_gives_images_that_are_understood(probe: Path, tmp_path: P
         thread.start()
         try:
             address = f"http://127.0.0.1:{server.server_port}/film.avi"
-            lines = shown(probe, address, 1, environment=dict(os.environ))
+            lines = shown(probe, address, 1, dict(os.environ), size=(WIDTH, HEIGHT))
         finally:
             server.shutdown()
             thread.join()

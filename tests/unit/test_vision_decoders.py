@@ -140,15 +140,12 @@ def decode(decoder: Landmarks, points: np.ndarray = THREE, score: float = 0.9, *
     return decoder.decode(outputs, FRAME, [])
 
 
-def test_points_and_depths_are_in_pixels_of_the_image() -> None:
+def test_points_and_depths_are_in_pixels_of_the_image_and_depths_may_have_a_scale_of_their_own() -> None:
     [face] = decode(landmarks())
     assert face.points == ((2, 4), (8, 10), (14, 16))
     assert face.depths == (6, 12, 18)
     assert (face.label, face.score) == ("face", pytest.approx(0.9))
     assert face.point_scores == ()
-
-
-def test_depths_may_have_a_scale_of_their_own() -> None:
     [hand] = decode(landmarks(depth_scale=0.4))
     assert hand.depths == pytest.approx((15, 30, 45))
 
@@ -244,16 +241,12 @@ def normal(*shape: int) -> np.ndarray:
 
 
 class TestOnImage:
-    @pytest.mark.parametrize("rows", [60, 30, 120, 7])
-    def test_a_map_of_a_stretched_image_is_resized_linearly(self, rows: int) -> None:
-        values = normal(rows, 80)
+    @pytest.mark.parametrize("size", [(60, 80), (30, 80), (120, 80), (7, 80), (30, 40)])
+    def test_a_map_of_a_stretched_image_is_resized_linearly_or_to_the_nearest(self, size: tuple[int, int]) -> None:
+        values = normal(*size)
+        nearest = cv2.resize(values, (150, 90), interpolation=cv2.INTER_NEAREST)
         assert np.array_equal(on_image(values, STRETCHED), cv2.resize(values, (150, 90)))
-
-    def test_the_nearest_value_is_one_of_the_map(self) -> None:
-        values = normal(30, 40)
-        assert np.array_equal(
-            on_image(values, STRETCHED, nearest=True), cv2.resize(values, (150, 90), interpolation=cv2.INTER_NEAREST)
-        )
+        assert np.array_equal(on_image(values, STRETCHED, nearest=True), nearest)
 
     @pytest.mark.parametrize("size", [(480, 640), (640, 480), (333, 217), (50, 1000), (64, 64)])
     @pytest.mark.parametrize("fit", ["letterbox", "pad"])

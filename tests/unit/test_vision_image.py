@@ -494,9 +494,7 @@ def test_masks_are_half_of_the_image_and_half_of_a_colour_that_differs_from_resu
     assert (drawn[55:80, 50:80] == [64, 64, 128]).all()
     assert (drawn[155:190, 150:190] == [64, 128, 64]).all()
     assert (drawn[100:130, 100:130] == 128).all()
-
-
-def test_classes_of_pixels_have_the_colours_of_their_numbers() -> None:
+    # Classes of pixels have the colours of their numbers.
     drawn = draw(GREY, [seen(class_id=1, mask=mask(np.s_[100:120]))])
     assert (drawn[100:120] == [64, 128, 64]).all()
 

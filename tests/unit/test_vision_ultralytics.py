@@ -185,7 +185,7 @@ def test_infinities_and_nans_are_no_results(task: str, value: float) -> None:
 # The metadata that they write, and hostile texts in their place.
 
 
-def test_values_are_read_as_python_writes_them_and_are_as_usual_where_nothing_is_said() -> None:
+def test_values_are_read_as_python_writes_them() -> None:
     said = {
         "task": "pose",
         "names": str({0: 'it\'s a "cat"', 1: "Ä\\n"}),
@@ -198,9 +198,7 @@ def test_values_are_read_as_python_writes_them_and_are_as_usual_where_nothing_is
         task="pose", names=['it\'s a "cat"', "Ä\\n"], stride=32, imgsz=(320, 640), kpt_shape=(5, 2)
     )
     assert Description.of({}) == Description(task=None, names=[], stride=32, imgsz=None, kpt_shape=(17, 3))
-
-
-def test_names_are_a_list_or_have_numbers_of_which_some_may_be_missing() -> None:
+    # Names are a list or have numbers, of which some may be missing.
     assert Description.of({"names": "['a', 'b']"}).names == ["a", "b"]
     assert Description.of({"names": "{2: 'c', 0: 'a'}"}).names == ["a", "1", "c"]
 
