@@ -154,8 +154,6 @@ def test_texts_are_plain_english(folder: str) -> None:
 # Pages for users: commands do what they show, messages are the code's, figures those that were measured.
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BOARDS_PART = "\n## On a Raspberry Pi\n"
-
 # Messages of others.
 OF_OTHERS = {"Illegal instruction", "GLIBC_2.xx not found", "wrong ELF class", "--image 0 --board rpi4"}
 
@@ -168,7 +166,7 @@ def test_what_a_page_does_not_show_as_it_is_printed_is_found(tmp_path: Path) -> 
 
 @pytest.mark.compiles
 def test_the_tutorial_can_be_followed(command: Command) -> None:
-    page = text_of("tutorial.md").split(BOARDS_PART)[0]
+    page = text_of("tutorial.md").split("\n## On a Raspberry Pi\n")[0]
     variables = {"TORCH": str(ROOT / "examples" / "torch"), "PYTHONPATH": str(ROOT)}
     assert follow(page, Path.cwd(), variables) == []
     drawn, shown = read_image(Path("seen.png")), read_image(DOCS / "pictures" / "shapes.jpg")

@@ -442,11 +442,8 @@ def read(*best: int, level: float = 0.9) -> list[tuple[str, float | None]]:
     return [(each.label, each.score) for each in found]
 
 
-def test_repeated_characters_count_once_unless_a_blank_lies_between() -> None:
+def test_repeated_characters_count_once_unless_a_blank_lies_between_and_the_class_after_the_last_is_a_space() -> None:
     assert read(0, 1, 1, 0, 1, 2, 0, 0, 3) == [("aabc", pytest.approx(0.9))]
-
-
-def test_the_class_after_the_last_character_is_a_space() -> None:
     assert read(1, 4, 4, 2)[0][0] == "a b"
 
 
