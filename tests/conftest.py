@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import properties
 from support.caches import KEPT, OTHERS, cool, is_patched, remove_stale, share_caches
 from xdist.scheduler import LoadScopeScheduling
 
@@ -45,7 +44,9 @@ USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests are left out, so are seven of eight examples of properties."""
     if "not slow" in config.getoption("markexpr"):
-        properties.share = 8
+        from support import fuzzing
+
+        fuzzing.share = 8
     if not hasattr(config, "workerinput"):
         remove_stale()
 

@@ -20,8 +20,8 @@ from support.agents import call, command_of, digits, digits_with_use, messages, 
 from support.board_releases import BASE, Bench
 from support.commands import executable, json_of, output_of, refused, started
 from support.demo_runs import masked
-from support.films import read_film
 from support.patience import generous, runs, until
+from support.recordings import read_film
 from support.virtual_boards import Start, root_of, rpicam
 
 from edgedeploy.demo.board_camera import AgentDemo

@@ -10,8 +10,7 @@ from conftest import Command
 from support.board_releases import Bench
 from support.commands import json_of, output_of
 from support.networks import tiny
-from support.power import vcgencmd
-from support.virtual_boards import Start, root_of
+from support.virtual_boards import Start, root_of, vcgencmd
 
 from edgedeploy.benchmarking import board_engines
 from edgedeploy.benchmarking.board import measure_on_board

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.commands import printed
-from support.notebook import Notebook
+from support.commands import Notebook, printed
 from support.ssh_servers import made_key, new_key, own_servers
 
 from edgedeploy.errors import HostKeyError

@@ -24,7 +24,7 @@ from support.commands import json_of, need, output_of, printed, refused, started
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, tiny
 from support.patience import generous, until
-from support.profiles import write_profile
+from support.virtual_boards import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library

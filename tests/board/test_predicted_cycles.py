@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from conftest import Command
 from support.commands import json_of, output_of, refused
+from support.cpus import require_predictions
 from support.networks import begun
-from support.predictions import require_predictions
 from support.quantised_networks import FORMS, quantise, random_samples
 
 from edgedeploy.benchmarking.wheels import Target, site

@@ -14,8 +14,7 @@ from push_and_die import Meddler
 from support.agents import digits
 from support.board_releases import BASE, Bench, with_manifest
 from support.patience import generous
-from support.profiles import write_profile
-from support.virtual_boards import Start
+from support.virtual_boards import Start, write_profile
 
 from edgedeploy import errors
 from edgedeploy.agent.build import agent_for

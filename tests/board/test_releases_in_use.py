@@ -16,7 +16,7 @@ from push_and_die import Meddler
 from support.board_releases import BASE, Bench
 from support.commands import json_of, output_of, refused
 from support.patience import becomes
-from support.profiles import write_profile
+from support.virtual_boards import write_profile
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
 from edgedeploy.release.health import MOST_BYTES, HealthCheck

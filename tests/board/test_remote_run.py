@@ -15,8 +15,8 @@ from support.agents import EMULATED
 from support.board_releases import BASE, Bench
 from support.commands import json_of, notes_of, output_of
 from support.detection_networks import SIZE, detections
-from support.films import write_film
 from support.networks import FEATURES, Graph, streamed_lstm
+from support.recordings import write_film
 from support.ssh_servers import own_servers
 from support.virtual_boards import Start
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
+from support.commands import Notebook
 from support.listeners import beyond_loopback, listening, owner, sockets
-from support.notebook import Notebook
 from support.patience import becomes, generous
 from support.rpc_clients import facts_from, left_on
 from support.virtual_boards import Start, said

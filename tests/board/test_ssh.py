@@ -12,9 +12,8 @@ from typing import Any
 
 import paramiko
 import pytest
-from support.commands import executable, need, printed, started
+from support.commands import Notebook, executable, need, printed, started
 from support.listeners import serving_each
-from support.notebook import Notebook
 from support.patience import becomes
 from support.ssh_servers import made_key, new_key, sleep_after_greeting, stanza, write_config
 from support.virtual_boards import Start, root_of

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.agents import answer, unpack
-from support.agreement import assert_near, random_inputs
-from support.shared_networks import FILES, SHAPES, is_quantised
+from support.agreement import FILES, SHAPES, assert_near, is_quantised, random_inputs
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for

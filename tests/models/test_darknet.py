@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from support.agreement import assert_near
+from support.agreement import assert_near, computed, run_onnx
 from support.commands import output_of, refused
 from support.darknet_interpreter import interpret
-from support.onnxruntime_runner import run_onnx
-from support.running import computed
 
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.darknet.configuration import read_sections

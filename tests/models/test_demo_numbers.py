@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.agreement import OnnxruntimeRunner
 from support.demo_runs import demo_network, on_onnxruntime
-from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.building import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, infer

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from support.demo_runs import demo_network
-from support.films import moving, write_film
+from support.recordings import moving, write_film
 
 from edgedeploy.demo.pipeline import Outcome, infer
 from edgedeploy.demo.program import DemoSession, Program

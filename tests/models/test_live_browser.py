@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from support.commands import started
-from support.films import write_film
 from support.patience import generous, until
+from support.recordings import write_film
 
 from edgedeploy.vision.image import read_image
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support import originals
 from support.commands import python_with
-from support.films import moving
+from support.recordings import moving
 
 from edgedeploy.demo.program import DemoSession, Program
 from edgedeploy.errors import DownloadError

@@ -10,13 +10,11 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import numpy_helper
-from support.agreement import assert_near
+from support.agreement import assert_near, outputs_of, run_onnx
 from support.commands import output_of
 from support.demo_runs import pixels_for
 from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
-from support.onnxruntime_runner import run_onnx
-from support.quantised_files import constants
-from support.running import outputs_of
+from support.quantised_networks import constants
 
 from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network

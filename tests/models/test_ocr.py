@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, SHARED
-from support.onnxruntime_runner import OnnxruntimeRunner
+from support.agreement import OnnxruntimeRunner
 
 from edgedeploy.demo.pipeline import Network, SizedNetwork, infer_with
 from edgedeploy.demo.program import Program

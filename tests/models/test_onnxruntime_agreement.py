@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SHARED
-from support.agreement import random_inputs, results_of
-from support.shared_networks import FILES, NETWORKS, SHAPES, serial_functions
+from support.agreement import FILES, NETWORKS, SHAPES, random_inputs, results_of, serial_functions
 
 from edgedeploy.compile.pipeline import Compiled, compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx

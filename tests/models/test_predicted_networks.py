@@ -9,8 +9,8 @@ import pytest
 from assembly import Loop
 from cycles import BOARDS, HALF, NETWORKS, Taken, read, risen, taken
 from mca import Analyser, Prediction
-from support.predictions import needs_mca
-from support.shared_networks import FILES, SHAPES, is_quantised
+from support.agreement import FILES, SHAPES, is_quantised
+from support.cpus import needs_mca
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import UnsupportedError

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.agreement import outputs_of
 from support.quantised_networks import FORMS, quantise
-from support.running import outputs_of
 
 from edgedeploy.building import Built, build
 from edgedeploy.compile.pipeline import compile_network

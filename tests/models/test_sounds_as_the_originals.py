@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from support import originals
 from support.commands import output_of, printed, python_with
-from support.sounds import write_wav
+from support.recordings import write_wav
 
 from edgedeploy.audio.sources import read_wav
 from edgedeploy.audio.spec import SOUND_DEMOS

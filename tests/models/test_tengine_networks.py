@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.agreement import computed, outputs_of, run_onnx
 from support.demo_runs import pixels_for
 from support.fuzzing import survive
-from support.onnxruntime_runner import run_onnx
-from support.running import computed, outputs_of
 from support.tengine_kernels import integers_of
 
 from edgedeploy.compile.pipeline import compile_network

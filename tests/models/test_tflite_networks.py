@@ -6,8 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support.agreement import random_inputs, results_of
-from support.running import outputs_of
+from support.agreement import outputs_of, random_inputs, results_of
 
 from edgedeploy.compile.output.explain import explain
 from edgedeploy.compile.pipeline import compile_network, lower_network

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import originals
 from support.commands import python_with
-from support.ultralytics_heads import channels, chosen, fitted, places
+from support.heads import channels, chosen, fitted, places
 
 from edgedeploy.vision.decoders.ultralytics import Ultralytics
 from edgedeploy.vision.preprocess import place, to_tensor

@@ -1,4 +1,4 @@
-"""The command line in tests, and other programs that they run or need."""
+"""The command line in tests, other programs that they run or need, and what users are told meanwhile."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgedeploy.base.progress import Progress
 from support.programs import installed_but_hidden
 
 # Text that clears the screen, sets its title, forges a line, is markup and an emoji of rich, and turns the direction.
@@ -103,3 +104,24 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
     words: list[str] = request.param.split()
     need(words[0], words[0])
     return words
+
+
+class Notebook(Progress):
+    """A listener that keeps all notes, a line each, and how far each work in steps came: done, and of how many."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.counts: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        self.counts[title] = (0, total)
+
+        def advance() -> None:
+            done, _ = self.counts[title]
+            self.counts[title] = (done + 1, total)
+
+        yield advance
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)

@@ -5,14 +5,19 @@ that tests start see the machine itself. Machines that lack the usual level, suc
 """
 
 import platform
+import shutil
 from typing import Any
 
 import pytest
+from mca import PROGRAM
 
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.predicting.tools import Means
 from edgedeploy.target import board
-from edgedeploy.target.board import Board
+from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.hosts import host_facts, host_features, missing_features
 from edgedeploy.target.triples import architecture_of
+from support.agents import command_of
 
 # LLVM's names: plain x86-64, AVX2, AVX-512, AVX512-VNNI.
 LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4", "cascadelake")
@@ -77,3 +82,16 @@ def each_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip(reason)
     monkeypatch.setattr(board, "host_facts", lambda: facts_of(level))
     return level
+
+
+needs_mca = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"{PROGRAM} is not installed: apt install llvm-19")
+
+
+def require_predictions(board: str) -> str:
+    """The board's name, its agent built; skips the test where nothing can be predicted for it."""
+    try:
+        Means.of(board, load_board(board))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    command_of(board)
+    return board

@@ -19,7 +19,7 @@ from edgedeploy.runtime.opening import Opened, Place, Runner
 from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.zoo.entry import MODELS, ZooModel, load_labels
 from edgedeploy.zoo.source import Source
-from support.onnxruntime_runner import OnnxruntimeRunner
+from support.agreement import OnnxruntimeRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "digits.onnx"

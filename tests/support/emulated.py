@@ -24,7 +24,7 @@ from edgedeploy.model.network import Network
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.toolchain import c_compiler, link_program, link_shared
 from support.agents import emulation_here
-from support.running import computed
+from support.agreement import computed
 
 _PROGRAM = Path(__file__).with_name("emulated_program.c")
 _PROGRAMS = FolderCache("emulated-programs")

@@ -1,7 +1,8 @@
-"""Single layers, those of integers with what follows them, compiled for a CPU and run: here, or by qemu."""
+"""Single layers, those of integers with what follows them, compiled for a CPU and run; and networks of one or two."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
@@ -16,9 +17,14 @@ from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
+from edgedeploy.compile.pipeline import compile_network, optimise
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.network import Network
 from edgedeploy.target.board import Board, load_board
+from support.agreement import assert_agrees, convolved
 from support.emulated import emulated_program
+from support.networks import Graph
 
 
 @dataclass(frozen=True)
@@ -69,20 +75,14 @@ def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray, dtype:
     if isinstance(layer, Product):
         transposed = isinstance(layer, BatchMatmul) and layer.transposed
         return np.asarray(wide @ (np.swapaxes(weights, -2, -1) if transposed else weights))
-    if isinstance(layer, FirstConvolution):
-        wide = np.moveaxis(wide, 1, 3)
-    window, groups = layer.window, layer.groups
+    if not isinstance(layer, FirstConvolution):
+        wide = np.moveaxis(wide, 3, 1)
+    window, (rows, columns) = layer.window, layer.size
     top, left, bottom, right = window.padding
-    padding = ((0, 0), (top, bottom), (left, right), (0, 0))
-    wide = np.pad(wide, padding, constant_values=window.padding_value)
-    (rows, columns), (down, across), apart = layer.size, window.strides, window.dilation
-    found = np.zeros((len(data), rows, columns, groups, layer.channels // groups), dtype)
-    for ky, kx in np.ndindex(*window.kernel):
-        row, column = ky * apart[0], kx * apart[1]
-        part = wide[:, row : row + down * rows : down, column : column + across * columns : across][:, :rows, :columns]
-        grouped = part.reshape(*part.shape[:3], groups, -1)
-        found += np.einsum("nyxgi,igo->nyxgo", grouped, weights[ky, kx].reshape(layer.inputs, groups, -1))
-    return found.reshape(len(data), rows, columns, layer.channels)
+    wide = np.pad(wide, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=window.padding_value)
+    oihw = weights.reshape(*window.kernel, layer.inputs, layer.channels).transpose(3, 2, 0, 1)
+    found = convolved(wide, oihw, stride=window.strides, dilation=window.dilation)
+    return np.moveaxis(found, 1, 3)[:, :rows, :columns]
 
 
 def random_case(layer: AnyAnchorOp, dtype: str, *, growth: float = 1, zero_point: int = 117) -> Case:
@@ -194,3 +194,50 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
         return generator.standard_normal(shape).astype(dtype)
     limits = np.iinfo(dtype)
     return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
+    """Two convolutions: the first one reads NCHW, the second is the one that is asked for."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, size, size])
+    first = graph.node("Relu", graph.conv(data, 3, inputs, 3, pads=[1, 1, 1, 1]))
+    second = graph.node("Relu", graph.conv(first, inputs, outputs, kernel, **attributes))
+    return read_onnx(graph.save(path / "net.onnx", second))
+
+
+def dense(path: Path, rows: int, terms: int, columns: int) -> Network:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("data", [rows, terms]), graph.normal(terms, columns))
+    return read_onnx(graph.save(path / "net.onnx", graph.node("Add", product, graph.normal(columns))))
+
+
+NETWORKS = {
+    "3x3": lambda path: convolution(path, 14, 16, 32, 3, pads=[1, 1, 1, 1]),
+    "3x3 of a small image": lambda path: convolution(path, 7, 64, 64, 3, pads=[1, 1, 1, 1]),
+    "1x1": lambda path: convolution(path, 9, 32, 48, 1),
+    "strided": lambda path: convolution(path, 15, 8, 24, 3, strides=[2, 2], pads=[1, 1, 0, 0]),
+    "grouped": lambda path: convolution(path, 8, 16, 32, 3, group=4),
+    "depthwise": lambda path: convolution(path, 13, 32, 32, 3, group=32, pads=[1, 1, 1, 1]),
+    "dense": lambda path: dense(path, 4, 64, 90),
+    "one row": lambda path: dense(path, 1, 128, 1000),
+}
+
+
+def is_of_layer(workload: tvm.IRModule, layer: AnyAnchorOp) -> bool:
+    """Whether a workload is a layer's: both have the same tensors."""
+    shapes = [tuple(map(int, parameter.ty.shape)) for parameter in workload["main"].params]
+    return shapes[:2] == [layer.data, layer.weights]
+
+
+def last_layer(network: Network, board: Board) -> AnyAnchorOp:
+    return list(optimise(network, board).groups.values())[-1].layer
+
+
+def assert_takes(
+    network: Network, board: Board, chosen: Configuration, tolerance: float = 1e-4, device: Any = None
+) -> None:
+    """A network with its last layer in a configuration gives the reference's outputs."""
+    layer = last_layer(network, board)
+    compiled = compile_network(network, board, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
+    assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
+    assert_agrees(compiled, network, tolerance, device)

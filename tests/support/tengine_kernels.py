@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 import numpy as np
 
 from edgedeploy.frontends.tengine.structure import Node, Structure, Tensor
-from support.convolutions import convolved
+from support.agreement import convolved
 
 
 def away(values: np.ndarray) -> np.ndarray:

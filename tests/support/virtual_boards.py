@@ -1,4 +1,4 @@
-"""Virtual boards to test against, as fixtures: real sshd, real files, no hardware."""
+"""Profiles of boards, what firmware says, and virtual boards as fixtures: real sshd, real files, no hardware."""
 
 import os
 import shutil
@@ -7,17 +7,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import platformdirs
 import pytest
+import yaml
 from conftest import Command, run_command
 
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
+from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
 from support.commands import executable
@@ -118,3 +122,37 @@ def rpicam(board: VirtualBoard, image: np.ndarray, size: tuple[int, int]) -> Ite
         yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
     finally:
         program.unlink()
+
+
+def write_profile(folder: Path, base: str, **fields: object) -> str:
+    """A profile, `mine`, that differs from another in some fields; None takes one away. Gives its path."""
+    stated = yaml.safe_load((builtin_folder() / "boards" / f"{base}.yaml").read_text()) | fields
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({name: value for name, value in stated.items() if value is not None}))
+    return str(path)
+
+
+def x86(cpu: str, bits: int) -> Board:
+    """A board with a processor that LLVM knows by a name, and vectors of so many bits."""
+    registers = 32 if bits == 512 else 16
+    fields: dict[str, Any] = {"triple": "x86_64-unknown-linux-gnu", "cpu": cpu, "features": []}
+    return Board.model_validate(
+        {**load_board("nuc-opencl").model_dump(), **fields, "vector": {"bits": bits, "registers": registers}}
+    )
+
+
+# Of a Raspberry Pi 5 that does little, in both forms that its firmware has; the supply and the battery have no current.
+RAILS = """\
+   3V3_SYS_A current(1)=0.10000000A
+   VDD_CORE_A current(7)=1.50000000A
+   3V3_SYS_V volt(9)=3.30000000V
+   VDD_CORE_V volt(15)=0.80000000V
+   EXT5V_V volt(24)=5.14000000V
+   BATT_V volt(25)=0.00683760V
+"""
+EARLIER = "3V3_SYS_A=0.1A\nVDD_CORE_A=1.5A\n3V3_SYS_V=3.3V\nVDD_CORE_V=0.8V\nEXT5V_V=5.14V\n"
+
+
+def vcgencmd(folder: Path, said: str = RAILS) -> None:
+    """Put the firmware's program into a folder, which says this of the power chip, and nothing of all else."""
+    executable(folder / "vcgencmd", f'[ "$*" = pmic_read_adc ] && cat <<"END"\n{said}END')

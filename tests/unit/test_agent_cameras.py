@@ -21,6 +21,7 @@ from support.agents import build_probe, need_jpeg
 from support.commands import executable
 from support.films import write_film
 from support.patience import generous, runs, until
+from support.recordings import write_film
 
 pytestmark = pytest.mark.compiles
 

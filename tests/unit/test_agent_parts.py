@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import call, need_what_it_lacks
+from support.commands import Notebook
 from support.fuzzing import somewhere
-from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
 from edgedeploy.agent import build as agent_build

@@ -10,8 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support import random_heads as heads
-from support import ultralytics_heads as heads_of
+from support import heads
 from support.agent_vision import (
     FORMATS,
     assert_same,
@@ -28,7 +27,7 @@ from support.agent_vision import (
 )
 from support.agents import call
 from support.fuzzing import somewhere
-from support.random_heads import NETWORK, probabilities, random
+from support.heads import NETWORK, probabilities, random
 
 from edgedeploy.demo import spec as spec_of_demos
 from edgedeploy.model.metadata import kept
@@ -269,7 +268,7 @@ def efficientdet(fields: dict[str, Any], outputs: dict[str, np.ndarray]) -> Give
 
 def ultralytics(task: str | None, form: str, **fields: Any) -> Given:
     names = {number: f"thing {number}" for number in range(4)}
-    boxes, scores, generator = heads_of.places(NETWORK, 4, 3, crafted=True)
+    boxes, scores, generator = heads.places(NETWORK, 4, 3, crafted=True)
     count = len(boxes)
     extras = {
         "pose": np.concatenate(
@@ -279,12 +278,12 @@ def ultralytics(task: str | None, form: str, **fields: Any) -> Given:
         "segment": generator.normal(0, 1, (count, 8)),
     }.get(task or "", np.zeros((count, 0)))
     if form == "chosen":
-        table = heads_of.chosen(boxes, scores, extras, most=40)
+        table = heads.chosen(boxes, scores, extras, most=40)
     elif form == "objectness":
         sure = np.sqrt(scores.max(axis=1, keepdims=True))
         table = np.concatenate([boxes, sure, scores, extras], axis=1)[None]
     else:
-        table = heads_of.channels(boxes, scores, extras)
+        table = heads.channels(boxes, scores, extras)
     outputs = {"output0": np.ascontiguousarray(table, np.float32)}
     if task == "segment":
         outputs["output1"] = random(1, 8, NETWORK[0] // 4, NETWORK[1] // 4, seed=5)
@@ -580,10 +579,10 @@ def test_metadata_that_cannot_be_read_is_told(probe: Path, metadata: dict[str, s
 def test_names_of_classes_are_read_as_python_writes_them(probe: Path) -> None:
     names = {0: "it's", 1: 'a "b"', 2: "Bäckerei\n", 3: "\\x", 5: "\x07犬"}
     given = ultralytics("detect", "channels")
-    boxes, _, _ = heads_of.places(NETWORK, 6, 3, crafted=True)
+    boxes, _, _ = heads.places(NETWORK, 6, 3, crafted=True)
     scores = np.zeros((len(boxes), 6), np.float32)
     scores[np.arange(6) * 30, np.arange(6)] = 0.9
-    table = heads_of.channels(boxes, scores)
+    table = heads.channels(boxes, scores)
     metadata = {"task": "detect", "names": str(names)}
     described = Given(given.decoder, {"output0": table}, "letterbox", metadata=metadata).manifest
     found = results_in_cpp(probe, described, [table], IMAGE)

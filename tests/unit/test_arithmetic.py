@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx.parser
 import pytest
+from support.agreement import computed
 from support.emulated import outputs_on
-from support.running import computed
 
 from edgedeploy.building import prepare
 from edgedeploy.errors import InputError

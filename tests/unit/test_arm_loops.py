@@ -13,9 +13,9 @@ import pytest
 from assembly import Loop, innermost_loops, registers
 from layers import read_layers
 from mca import Analyser
+from support.cpus import needs_mca
 from support.emulated import emulated_outputs
 from support.networks import Quantised, begun
-from support.predictions import needs_mca
 from support.quantised_networks import FORMS, quantise, random_samples
 
 from edgedeploy.compile.pipeline import compile_network, lower_network

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from conftest import Command
 from support.commands import output_of, refused
-from support.profiles import x86
+from support.virtual_boards import x86
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.compile.output.targets import check_target

@@ -10,10 +10,9 @@ import onnx
 import pytest
 import tvm
 import tvm_ffi
-from support.agreement import network_of, random_inputs
+from support.agreement import network_of, outputs_of, random_inputs
 from support.networks import Graph, Quantised, of_bytes
 from support.quantised_networks import FORMS, quantise, random_samples
-from support.running import outputs_of
 from tvm import relax
 from unit.test_integer_layers import BOARDS
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agreement import agreeing
+from support.fuzzing import examples
 from support.networks import Graph, begun
-from support.properties import examples
 
 pytestmark = pytest.mark.compiles
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SHARED
-from support.agreement import agreeing
+from support.agreement import NETWORKS, agreeing
 from support.networks import Graph, begun
-from support.shared_networks import NETWORKS
 
 from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import lower_network

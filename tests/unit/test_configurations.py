@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from support.agreement import agreeing
-from support.layer_networks import NETWORKS, assert_takes, convolution, last_layer
-from support.layer_runs import window
+from support.layer_runs import NETWORKS, assert_takes, convolution, last_layer, window
 from support.networks import begun
 from support.opencl_devices import ALL_THREADS
 from support.tuning_records import trial_of

@@ -7,10 +7,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from support.agreement import OnnxruntimeRunner, outputs_of, run_onnx
 from support.darknet_interpreter import FUNCTIONS, Recorder, interpret
 from support.fuzzing import damaged, damaged_text, peak_of, survive
-from support.onnxruntime_runner import OnnxruntimeRunner, run_onnx
-from support.running import outputs_of
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, ModelError

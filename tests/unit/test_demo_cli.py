@@ -21,6 +21,7 @@ from support.demo_runs import MODEL, ROOT, RunDemo
 from support.films import read_film, write_film
 from support.networks import Graph, begun, tiny
 from support.patience import generous
+from support.recordings import read_film, write_film
 
 from edgedeploy.base import catalog
 from edgedeploy.demo import spec

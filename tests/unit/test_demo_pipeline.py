@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 from onnx import helper
+from support.agreement import OnnxruntimeRunner
 from support.demo_runs import MODEL, ROOT
 from support.networks import begun
-from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.demo import program
 from edgedeploy.demo.pipeline import Network, infer, infer_with

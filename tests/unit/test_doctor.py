@@ -20,7 +20,7 @@ from rich.console import Console
 from support.commands import executable, need, output_of, printed
 from support.opencl_devices import ALL_THREADS
 from support.patience import beside, generous
-from support.profiles import write_profile
+from support.virtual_boards import write_profile
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.cli.doctor import _print, _table

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.agents import answer, call, request, unpack
+from support.agreement import run_onnx
 from support.commands import output_of
 from support.networks import Graph, tiny
-from support.onnxruntime_runner import run_onnx
 from support.packages import changed, document
 from support.tflite_networks import small
 

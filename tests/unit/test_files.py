@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.notebook import Notebook
+from support.commands import Notebook
 
 from edgedeploy.base import cache as folder_cache
 from edgedeploy.base.cache import FolderCache

@@ -17,9 +17,7 @@ from support.agreement import network_of, random_inputs
 from support.commands import json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
-from support.notebook import Notebook
-from support.quantised_files import write_digits
-from support.running import computed
+from support.quantised_networks import write_digits
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import winograd

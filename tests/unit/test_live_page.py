@@ -20,8 +20,8 @@ import cv2
 import numpy as np
 import pytest
 from support.demo_runs import ROOT, RunDemo
-from support.films import write_film
 from support.patience import becomes, generous
+from support.recordings import write_film
 
 from edgedeploy.live import server
 from edgedeploy.live.server import serving

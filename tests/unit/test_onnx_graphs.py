@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
 from support.agreement import assert_matches_reference
 from support.networks import Graph, tiny
-from support.running import computed
 
 from edgedeploy.compile.ir.expressions import parts_of
 from edgedeploy.errors import ModelError

@@ -26,7 +26,6 @@ from onnx.reference import ReferenceEvaluator
 from support.agreement import assert_matches_reference, random_inputs
 from support.networks import Graph
 from support.onnx_operators import CASES, Case
-from support.running import computed
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx

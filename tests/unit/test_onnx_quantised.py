@@ -7,11 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.agreement import assert_matches_reference
-from support.convolutions import convolved
+from support.agreement import assert_matches_reference, computed, convolved
 from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
-from support.running import computed
 from tvm import relax
 
 from edgedeploy.compile.backends import host_of

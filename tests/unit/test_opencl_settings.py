@@ -12,7 +12,7 @@ from conftest import Command
 from support.commands import executable, need, output_of, printed, refusal
 from support.opencl_devices import ALL_THREADS
 from support.patience import generous
-from support.profiles import write_profile
+from support.virtual_boards import write_profile
 
 from edgedeploy.benchmarking.engines import openvino
 from edgedeploy.errors import InputError, NoOpenCLError

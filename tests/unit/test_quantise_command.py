@@ -15,7 +15,7 @@ from support import packages
 from support.commands import output_of, refusal
 from support.darknet_interpreter import Recorder, interpret
 from support.networks import Graph, tiny
-from support.quantised_files import write_digits
+from support.quantised_networks import write_digits
 
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Part

@@ -6,8 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support.films import write_film
-from support.notebook import Notebook
+from support.commands import Notebook
+from support.recordings import write_film
 
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Part, find_use

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from support.networks import Graph
-from support.quantised_files import constants, integers_of, producer, scale_of
+from support.quantised_networks import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
 from edgedeploy.model.onnxruntime_session import cpu_session

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fuzzing import damaged, peak_of, survive
-from support.properties import examples
+from support.fuzzing import damaged, examples, peak_of, survive
 from support.tuning_records import (
     LARGER,
     PRODUCT,

@@ -14,9 +14,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.commands import started
+from support.commands import Notebook, started
 from support.listeners import beyond_loopback, listening, owner, sockets
-from support.notebook import Notebook
 from support.patience import becomes, beside, generous
 from support.rpc_clients import TRACKER_MAGIC, device
 

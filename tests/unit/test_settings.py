@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
-from support.commands import refusal
-from support.notebook import Notebook
+from support.commands import Notebook, refusal
 
 from edgedeploy.base import settings
 from edgedeploy.base.cache import FolderCache

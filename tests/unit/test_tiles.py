@@ -11,9 +11,17 @@ import pytest
 import tvm
 from assembly import nests
 from mca import Analyser
-from support.layer_networks import assert_takes, convolution, last_layer
-from support.layer_runs import assembly, random_case, requantised_group, scheduled, window
-from support.predictions import needs_mca
+from support.cpus import needs_mca
+from support.layer_runs import (
+    assembly,
+    assert_takes,
+    convolution,
+    last_layer,
+    random_case,
+    requantised_group,
+    scheduled,
+    window,
+)
 from whole_tiles import Work, predict_tile, tile_loops, work_of
 
 from edgedeploy.compile.backends import backend_of, host_of

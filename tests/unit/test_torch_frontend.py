@@ -17,7 +17,6 @@ import pytest
 from conftest import ROOT
 from support.agreement import random_inputs, results_of
 from support.fuzzing import damaged, survive
-from support.running import computed
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of
 from edgedeploy.compile.pipeline import compile_network

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.agreement import outputs_of, run_onnx
 from support.networks import Graph
-from support.onnxruntime_runner import run_onnx
-from support.running import outputs_of
 
 from edgedeploy.agent.build import built_agent
 from edgedeploy.base.catalog import builtin_folder

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import executable
-from support.notebook import Notebook
+from support.commands import Notebook, executable
 
 from edgedeploy.errors import BoardConnectionError, InputError
 from edgedeploy.records.header import default_folder

@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from support.commands import Notebook
 from support.networks import Graph, three_convolutions
-from support.notebook import Notebook
 from support.tuning_records import result, trial_of
 
 from edgedeploy import building

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from support.convolutions import convolved
-from support.running import computed
+from support.agreement import computed, convolved
 from tvm import relax
 
 from edgedeploy.compile.integers.quantisation import has_quantisation, recognise, spell_out

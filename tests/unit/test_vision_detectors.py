@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from support import heads
 from support import plain_decoders as plain
-from support import random_heads as heads
-from support.random_heads import NETWORK, probabilities, random
+from support.heads import NETWORK, probabilities, random
 
 from edgedeploy.demo.spec import DEMOS, AnyDecoder
 from edgedeploy.errors import InputError

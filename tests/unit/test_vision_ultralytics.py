@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, parser
-from support.ultralytics_heads import channels, chosen, fitted
+from support.heads import channels, chosen, fitted
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.onnx import FORMAT, read_onnx

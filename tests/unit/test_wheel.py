@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from support.commands import printed
-from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
 
-__all__ = ["target", "wheel"]
 DATA = "edgedeploy/_data/"
 
 Command = Callable[..., str]
