@@ -30,7 +30,6 @@ pytest_plugins = [
     "support.library_programs",
     "support.opencl_devices",
     "support.services",
-    "support.ssh_servers",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent

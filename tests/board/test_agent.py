@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from support.agents import answer, assert_needs_little, call, command_of, messages, packaged, request, unpack, unpacked
-from support.commands import printed, started
+from support.commands import generous, printed, started
 from support.networks import Graph, tiny
-from support.patience import generous
 
 from edgedeploy.building import build
 from edgedeploy.compile.output import packing

@@ -18,9 +18,8 @@ import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, digits, digits_with_use, messages, unpack
 from support.board_releases import BASE, Bench
-from support.commands import executable, json_of, output_of, refused, started
+from support.commands import executable, generous, json_of, output_of, refused, runs, started, until
 from support.demo_runs import masked
-from support.patience import generous, runs, until
 from support.recordings import read_film
 from support.virtual_boards import Start, root_of, rpicam
 

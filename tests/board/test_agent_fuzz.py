@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support.agents import MAGIC, TOOLCHAINS, answer, call, greeting, known_toolchain, request, serving, unpacked
 from support.fuzzing import damaged
+from support.listeners import TRACKER_MAGIC
 from support.networks import tiny
-from support.rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.target.board import load_board

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import tvm
 from support.agents import EMULATED, MAGIC, Server, answer, command_of, greeting, serving, unpacked
+from support.commands import becomes, beside, generous
+from support.listeners import TRACKER_MAGIC
 from support.networks import tiny
-from support.patience import becomes, beside, generous
-from support.rpc_clients import TRACKER_MAGIC
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ import paramiko
 import pytest
 from conftest import Command
 from packaging.version import Version
-from support.commands import json_of, need, printed
+from support.commands import becomes, generous, json_of, need, printed
 from support.listeners import serving_each
-from support.patience import becomes, generous
-from support.ssh_servers import made_key, new_key, sleep_after_greeting, stanza, write_config
-from support.virtual_boards import Start, write_profile
+from support.virtual_boards import Start, made_key, new_key, sleep_after_greeting, stanza, write_config, write_profile
 
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import Notebook, printed
-from support.ssh_servers import made_key, new_key, own_servers
+from support.virtual_boards import made_key, new_key, own_servers
 
 from edgedeploy.errors import HostKeyError
 from edgedeploy.remote.address import Address, address_of, parse_address

@@ -17,8 +17,7 @@ import pytest
 from conftest import Command
 from support.agents import unpack
 from support.board_releases import Bench, two_packages
-from support.commands import executable, json_of, need, output_of, refused
-from support.patience import beside, until
+from support.commands import beside, executable, json_of, need, output_of, refused, until
 from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, user_systemd
 from support.virtual_boards import Start, said
 

@@ -20,10 +20,9 @@ import pytest
 from conftest import ROOT, Command
 from support import library_programs
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
-from support.commands import json_of, need, output_of, printed, refused, started
+from support.commands import generous, json_of, need, output_of, printed, refused, started, until
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, tiny
-from support.patience import generous, until
 from support.virtual_boards import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library

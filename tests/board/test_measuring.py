@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support import kernels
+from support.commands import generous
 from support.networks import Graph
-from support.patience import generous
 from support.virtual_boards import Start
 
 from edgedeploy.compile.pipeline import lower_network

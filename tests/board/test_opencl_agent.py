@@ -17,10 +17,9 @@ import pytest
 from conftest import Command
 from support import kernels
 from support.agents import answer, call, messages, request, unpacked
-from support.commands import json_of, output_of, started
+from support.commands import generous, json_of, output_of, started
 from support.networks import two_sides
 from support.opencl_devices import ONE_THREAD, make_faulty
-from support.patience import generous
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for

@@ -13,7 +13,7 @@ from cable import Cable
 from push_and_die import Meddler
 from support.agents import digits
 from support.board_releases import BASE, Bench, with_manifest
-from support.patience import generous
+from support.commands import generous
 from support.virtual_boards import Start, write_profile
 
 from edgedeploy import errors

@@ -14,8 +14,7 @@ from cable import Cable
 from conftest import Command
 from push_and_die import Meddler
 from support.board_releases import BASE, Bench
-from support.commands import json_of, output_of, refused
-from support.patience import becomes
+from support.commands import becomes, json_of, output_of, refused
 from support.virtual_boards import write_profile
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError

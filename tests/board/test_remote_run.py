@@ -17,8 +17,7 @@ from support.commands import json_of, notes_of, output_of
 from support.detection_networks import SIZE, detections
 from support.networks import FEATURES, Graph, streamed_lstm
 from support.recordings import write_film
-from support.ssh_servers import own_servers
-from support.virtual_boards import Start
+from support.virtual_boards import Start, own_servers
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
 from edgedeploy.model.onnxruntime_session import cpu_session

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
-from support.commands import Notebook
-from support.listeners import beyond_loopback, listening, owner, sockets
-from support.patience import becomes, generous
-from support.rpc_clients import facts_from, left_on
-from support.virtual_boards import Start, said
+from support.commands import Notebook, becomes, generous
+from support.listeners import beyond_loopback, facts_from, listening, owner, sockets
+from support.virtual_boards import Start, left_on, said
 
 from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError
 from edgedeploy.remote.address import Address, address_of

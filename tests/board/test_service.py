@@ -23,8 +23,7 @@ import psutil
 import pytest
 from conftest import ROOT
 from support.agents import command_of, digits, digits_with_use, need_jpeg, request
-from support.commands import executable
-from support.patience import beside, generous, until
+from support.commands import beside, executable, generous, until
 from support.services import FIRST, SECOND, Client, Home, events, home_of
 
 

@@ -12,11 +12,9 @@ from typing import Any
 
 import paramiko
 import pytest
-from support.commands import Notebook, executable, need, printed, started
+from support.commands import Notebook, becomes, executable, need, printed, started
 from support.listeners import serving_each
-from support.patience import becomes
-from support.ssh_servers import made_key, new_key, sleep_after_greeting, stanza, write_config
-from support.virtual_boards import Start, root_of
+from support.virtual_boards import Start, made_key, new_key, root_of, sleep_after_greeting, stanza, write_config
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
 from edgedeploy.remote.address import Address, address_of, parse_address

@@ -16,12 +16,10 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import json_of, notes_of, output_of, refused, started
+from support.commands import becomes, generous, json_of, notes_of, output_of, refused, started
 from support.listeners import beyond_loopback
 from support.networks import begun
-from support.patience import becomes, generous
-from support.rpc_clients import left_on
-from support.virtual_boards import Start, said
+from support.virtual_boards import Start, left_on, said
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
+from support.commands import becomes
 from support.listeners import listening, serving_each
-from support.patience import becomes
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError

@@ -13,7 +13,6 @@ import pytest
 from conftest import Command
 from support.commands import HOSTILE, SHOWN, assert_is_text, executable, json_of, need, printed, refused
 from support.listeners import listening, sockets
-from support.patience import becomes
 from support.virtual_boards import Start, root_of, said
 
 from edgedeploy.errors import VirtualBoardError

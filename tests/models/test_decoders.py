@@ -1,4 +1,4 @@
-"""Decoders on real networks and images, against the same formulas as plain loops (tests/plain_decoders.py)."""
+"""Decoders on real networks and images, against the same formulas as plain loops (support/plain_decoders.py)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

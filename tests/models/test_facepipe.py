@@ -1,12 +1,15 @@
-"""Faces, and the landmarks of each, against onnxruntime; on images and on a video of them."""
+"""Faces, and the landmarks of each, against onnxruntime; on images, on a video, and by the Python of the README."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.demo_runs import demo_network
+from support.pages import run, snippets
 from support.recordings import moving, write_film
 
 from edgedeploy.demo.pipeline import Outcome, infer
@@ -86,3 +89,16 @@ def test_faces_of_a_video_move_with_the_image(facepipe: DemoSession, shared: Pat
         assert np.array(face.box) == pytest.approx(np.array(boy.box) - [4 * index, 0, 4 * index, 0], abs=3)
         points = np.array(then.detections[0].points)
         assert points.mean(axis=0) == pytest.approx(np.reshape(face.box, (2, 2)).mean(axis=0), abs=12)
+
+
+@pytest.mark.usefixtures("shared_zoo")
+def test_the_snippet_of_the_readme_finds_faces(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(shared / "images" / "mtcnn_face4.jpg", tmp_path / "party.jpg")
+    page = ROOT / "README.md"
+    parts = snippets(page)
+    assert parts
+    run(page, parts, {})
+    assert len(capsys.readouterr().out.splitlines()) == 4

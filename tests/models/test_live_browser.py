@@ -18,8 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT
-from support.commands import started
-from support.patience import generous, until
+from support.commands import generous, started, until
 from support.recordings import write_film
 
 from edgedeploy.vision.image import read_image

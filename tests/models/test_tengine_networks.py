@@ -9,7 +9,7 @@ import pytest
 from support.agreement import computed, outputs_of, run_onnx
 from support.demo_runs import pixels_for
 from support.fuzzing import survive
-from support.tengine_kernels import integers_of
+from support.tmfiles import integers_of
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError

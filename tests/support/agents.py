@@ -25,8 +25,7 @@ from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.zoo.source import find_source
-from support.commands import started
-from support.patience import generous
+from support.commands import generous, started
 
 # One board of each architecture that this machine may not be, and qemu's name of it.
 EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rpi4", "rpi-armhf", "visionfive2")}

@@ -122,7 +122,8 @@ def convolved(
     windows = sliding_window_view(padded, reach, (2, 3))[..., :: dilation[0], :: dilation[1]]
     windows, groups = windows[:, :, :: stride[0], :: stride[1]], data.shape[1] // weights.shape[1]
     parts = zip(np.split(windows, groups, axis=1), np.split(weights, groups), strict=True)
-    return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], axis=1)
+    found = np.concatenate([np.tensordot(*part, ([1, 4, 5], [1, 2, 3])) for part in parts], axis=3)
+    return np.moveaxis(found, 3, 1)
 
 
 FILES = sorted((SHARED / "models").rglob("*.onnx"))

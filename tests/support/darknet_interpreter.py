@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from support.agreement import convolved
+
 # The next weights of the file, of a shape; what they are is for those who make them up.
 Take = Callable[[str, tuple[int, ...]], np.ndarray]
 
@@ -109,17 +111,13 @@ class _Layer:
 
 def _convolutional(layer: _Layer) -> np.ndarray:
     filters, size, groups = layer.number("filters", 1), layer.number("size", 1), layer.number("groups", 1)
-    dilation = layer.number("dilation", 1) if size > 1 else 1
-    padding = (size // 2 if layer.number("pad", 0) else layer.number("padding", 0)) * dilation
+    apart = layer.number("dilation", 1) if size > 1 else 1
+    padding = (size // 2 if layer.number("pad", 0) else layer.number("padding", 0)) * apart
     bias = layer.take("bias", (filters,))
     parts = [layer.take("statistics", (filters,)) for _ in range(3 * layer.number("batch_normalize", 0))]
     kernel = layer.take("weights", (filters, len(layer.before) // groups, size, size))
-    image = np.pad(layer.before, [(0, 0), (padding, padding), (padding, padding)])
-    reach = (size - 1) * dilation + 1
-    windows = sliding_window_view(image, (reach, reach), axis=(1, 2))
-    windows = windows[:, :: layer.steps[0], :: layer.steps[1], ::dilation, ::dilation]
-    pairs = zip(np.split(kernel, groups), np.split(windows, groups), strict=True)
-    values = np.concatenate([np.tensordot(own, read, ([1, 2, 3], [0, 3, 4])) for own, read in pairs])
+    pads, stride, dilation = (padding,) * 4, (layer.steps[0], layer.steps[1]), (apart, apart)
+    values = convolved(layer.before[None], kernel, pads=pads, stride=stride, dilation=dilation)[0]
     return layer.activated(layer.normalised(values, bias, parts), "logistic")
 
 

@@ -24,11 +24,8 @@ def detections(path: Path) -> Path:
     image = graph.input("image", [1, 3, SIZE, SIZE])
     features = graph.node("Relu", graph.conv(image, 3, 8, 3, pads=[1, 1, 1, 1]))
     raw = graph.node("Sigmoid", graph.conv(features, 8, 4 + CLASSES, 1))
-    flat = graph.node("Reshape", raw, graph.weight(np.array([1, 4 + CLASSES, PLACES])))
-    corners, scores = (
-        graph.node("Slice", flat, *(graph.weight(np.array([each])) for each in (begin, end, 1)))
-        for begin, end in ((0, 4), (4, 4 + CLASSES))
-    )
+    flat = graph.reshape(raw, 1, 4 + CLASSES, PLACES)
+    corners, scores = graph.slice(flat, 0, 4, 1), graph.slice(flat, 4, 4 + CLASSES, 1)
     boxes = graph.node("Transpose", corners, perm=[0, 2, 1])
     limits = [graph.weight(np.array([each], dtype)) for each, dtype in ((9, np.int64), (0.4, "f4"), (0.45, "f4"))]
     kept = graph.node("NonMaxSuppression", boxes, scores, *limits)
@@ -78,12 +75,10 @@ def post_processed(
         heads.append(flat)
     rows, columns = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     anchors = np.stack([rows, columns, np.full_like(rows, 0.15), np.full_like(rows, 0.2)], axis=-1).reshape(-1, 4)
-    anchors = anchors.astype(np.float32)
+    anchors, fields = anchors.astype(np.float32), {}
     if quantised:
-        levels = np.rint(anchors * 255).astype(np.uint8)
-        heads.append(write.constant("anchors", levels, Quantization=Steps("uint8", 1 / 255).table()))
-    else:
-        heads.append(write.constant("anchors", anchors))
+        anchors, fields = np.rint(anchors * 255).astype(np.uint8), {"Quantization": Steps("uint8", 1 / 255).table()}
+    heads.append(write.constant("anchors", anchors, **fields))
     most = 10 * classes_each
     shapes = {"boxes": [1, most, 4], "classes": [1, most], "scores": [1, most], "count": [1]}
     found = [write.tensor(name, shape) for name, shape in shapes.items()]

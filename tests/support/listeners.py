@@ -1,17 +1,23 @@
-"""Which ports are listened on, as the kernel says, by whom, and who can reach them; and servers of the tests' own."""
+"""Which ports are listened on, by whom, and who can reach them; servers of the tests' own; and clients of TVM's RPC."""
 
 import ipaddress
+import json
 import socket
 import socketserver
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import getpid
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from edgedeploy.rpc.tracker import Endpoint
+from support.commands import generous, printed
 
 Listener = tuple[str, int]
 LISTEN = "0A"
@@ -97,3 +103,43 @@ def _is_ours(process: int | None) -> bool:
     with suppress(psutil.Error):
         return process is not None and getpid() in (process, *(each.pid for each in psutil.Process(process).parents()))
     return False
+
+
+# tvm/rpc/base.py
+TRACKER_MAGIC = 0x2F271
+PUT, UPDATE_INFO = 3, 5
+
+_ASK = """
+import sys
+import tvm.rpc
+
+host, port, key = sys.argv[1:]
+session = tvm.rpc.connect_tracker(host, int(port)).request(key, session_timeout=60)
+session.upload(bytearray(bytes(range(256)) * 4096), "content")
+assert bytes(session.download("content")) == bytes(range(256)) * 4096
+print(session.get_function("edgedeploy.target.facts")())
+"""
+
+
+def facts_from(tracker: Endpoint, key: str) -> Any:
+    """What a device says of itself to a client that also sends a MiB there and back."""
+    return json.loads(printed(sys.executable, "-c", _ASK, tracker.host, tracker.port, key, timeout=generous(120)))
+
+
+def told(stream: socket.socket, message: object) -> object:
+    """The answer to one message of TVM's protocol for trackers."""
+    content = json.dumps(message).encode()
+    stream.sendall(struct.pack("<i", len(content)) + content)
+    (size,) = struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL))
+    return json.loads(stream.recv(size, socket.MSG_WAITALL))
+
+
+@contextmanager
+def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[None]:
+    """A server that is registered, as TVM's own servers do it."""
+    with socket.create_connection((endpoint.host, endpoint.port), 10) as stream:
+        stream.sendall(struct.pack("<i", TRACKER_MAGIC))
+        assert struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL)) == (TRACKER_MAGIC,)
+        assert told(stream, [UPDATE_INFO, {"key": f"server:{key}", "addr": ["127.0.0.1", port]}]) == 0
+        assert told(stream, [PUT, key, [port, f"{key}:{secret}"], "127.0.0.1"]) == 0
+        yield

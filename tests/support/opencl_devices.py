@@ -18,7 +18,7 @@ import tvm_ffi
 from edgedeploy.base.programs import capture
 from edgedeploy.errors import NoOpenCLError, ToolchainError
 from edgedeploy.runtime.opencl import device_named, load
-from support.patience import generous
+from support.commands import generous
 
 # TVM's names of what a launch states, in the order in which it states it.
 GRID, GROUP = "blockIdx.x", "threadIdx.x"

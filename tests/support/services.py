@@ -18,8 +18,7 @@ import pytest
 from edgedeploy.base.closing import Closing
 from edgedeploy.remote.connection import Completed
 from support.agents import need_what_it_lacks, request, unpack
-from support.commands import started
-from support.patience import generous, until
+from support.commands import generous, started, until
 
 BASE = Path(".local", "share", "edgedeploy")
 

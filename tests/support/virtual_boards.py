@@ -1,16 +1,19 @@
-"""Profiles of boards, what firmware says, and virtual boards as fixtures: real sshd, real files, no hardware."""
+"""Profiles of boards, virtual boards as fixtures (real sshd, real files, no hardware), and other SSH servers there."""
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+import paramiko
 import platformdirs
 import pytest
 import yaml
@@ -18,13 +21,15 @@ from conftest import Command, run_command
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.remote.address import address_of
+from edgedeploy.remote import LOOPBACK
+from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
-from support.commands import executable
+from support.commands import becomes, executable, need, printed
+from support.listeners import listening
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.
 ROOT_FILE_SYSTEMS = Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
@@ -86,6 +91,12 @@ def said(virtual: VirtualBoard, script: str) -> str:
     """What a script prints there."""
     with Connection(address_of(virtual)) as connection:
         return connection.run(script).text
+
+
+def left_on(virtual: VirtualBoard) -> str:
+    """Agents that serve on a board, and folders of servers there."""
+    # The shell that runs this has it in its own command line, but not what the pattern matches.
+    return said(virtual, "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc")
 
 
 def emptied(virtual: VirtualBoard) -> VirtualBoard:
@@ -156,3 +167,97 @@ EARLIER = "3V3_SYS_A=0.1A\nVDD_CORE_A=1.5A\n3V3_SYS_V=3.3V\nVDD_CORE_V=0.8V\nEXT
 def vcgencmd(folder: Path, said: str = RAILS) -> None:
     """Put the firmware's program into a folder, which says this of the power chip, and nothing of all else."""
     executable(folder / "vcgencmd", f'[ "$*" = pmic_read_adc ] && cat <<"END"\n{said}END')
+
+
+SSHD = """
+cd && umask 077 && mkdir -p own && cd own && cat >host_key &&
+printf '%s\\n' "$@" "HostKey $PWD/host_key" "ListenAddress 127.0.0.1" "AuthorizedKeysFile /etc/ssh/authorized_keys" \
+    "UsePAM no" "PidFile none" >config && exec /usr/sbin/sshd -D -e -f "$PWD/config"
+"""
+
+
+@contextmanager
+def own_servers(virtual: VirtualBoard, folder: Path) -> Iterator[Callable[..., Address]]:
+    """Starts SSH servers of the board's user with lines of configuration, without SFTP unless one says so."""
+    with Connection(address_of(virtual)) as connection:
+        channels = []
+
+        def start_one(*lines: str) -> Address:
+            with socket.create_server((LOOPBACK, 0)) as listener:
+                port = int(listener.getsockname()[1])
+            # The key that logs in serves as the host's as well.
+            public = connection.run("cat /etc/ssh/authorized_keys").text
+            channels.append(connection.open(SSHD, *lines, f"Port {port}"))
+            channels[-1].sendall(virtual.key.read_bytes())
+            channels[-1].shutdown_write()
+            assert becomes(lambda: listening(port))
+            known_hosts = folder / "known_hosts"
+            known_hosts.write_text(f"[{LOOPBACK}]:{port} {public}\n")
+            return replace(address_of(virtual), port=port, known_hosts=known_hosts, name=None)
+
+        yield start_one
+        connection.run("for id in /proc/[0-9]*; do grep -q own/config $id/cmdline && kill ${id##*/}; done")
+        for channel in channels:
+            channel.close()
+
+
+@pytest.fixture
+def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
+    """Starts further servers on the board of a module's own fixture `virtual`."""
+    with own_servers(virtual, tmp_path) as start_one:
+        yield start_one
+
+
+# What a user's configuration leaves open is as OpenSSH has it, with another home folder.
+SSH = """
+{
+    cat "$HOME/.ssh/config" 2>/dev/null
+    printf '\\nMatch all\\nUserKnownHostsFile "%s"\\nGlobalKnownHostsFile none\\n' "$HOME/.ssh/known_hosts"
+} >"$HOME/.ssh/config.all"
+exec REAL -F "$HOME/.ssh/config.all" "$@"
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process, and each `ssh` that it starts, has an empty home without configuration, of which this is `.ssh`."""
+    ssh = tmp_path / "home" / ".ssh"
+    ssh.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(ssh.parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    if real := shutil.which("ssh"):
+        program = executable(tmp_path / "bin" / "ssh", SSH.replace("REAL", real))
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return ssh
+
+
+def write_config(ssh: Path, *stanzas: str) -> None:
+    """Configure OpenSSH's client, without which the test is skipped."""
+    need("ssh", "openssh-client")
+    (ssh / "config").write_text("\n".join(stanzas))
+
+
+def stanza(alias: str, board: VirtualBoard, *, key: bool = True, more: str = "") -> str:
+    """What is configured for a virtual board under another name, with its key or without one."""
+    identity = f"IdentityFile {board.key}" if key else ""
+    return f"Host {alias}\n HostName 127.0.0.1\n Port {board.port}\n User {board.user}\n {identity}\n {more}\n"
+
+
+def new_key() -> str:
+    """A public key that nobody has, as files of known hosts have it."""
+    key = paramiko.ECDSAKey.generate()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def made_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """A private key of OpenSSH's; its public one lies beside it."""
+    printed("ssh-keygen", "-q", "-N", passphrase, "-t", kind, "-f", path)
+    return path
+
+
+def sleep_after_greeting(stream: socket.socket) -> None:
+    """What a server does that says what it is, and then nothing more."""
+    stream.sendall(b"SSH-2.0-Sleepy\r\n")
+    while stream.recv(4096):
+        pass

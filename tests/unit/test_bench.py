@@ -18,7 +18,6 @@ import pytest
 from conftest import ROOT, Command
 from support.commands import json_of, output_of, refused
 from support.networks import Graph, tiny
-from support.patience import becomes, generous
 from support.tflite_networks import small
 
 from edgedeploy.base.progress import SILENT

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import ROOT, Command
-from support.commands import printed, refused
-from support.patience import generous
+from support.commands import generous, printed, refused
 
 from edgedeploy import __version__, cli
 from edgedeploy.base.text import printable

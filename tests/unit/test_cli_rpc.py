@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of, refused, started
-from support.listeners import listening
-from support.patience import becomes, generous
-from support.rpc_clients import device
+from support.commands import becomes, generous, output_of, refused, started
+from support.listeners import device, listening
 
 from edgedeploy.rpc.tracker import tracker
 

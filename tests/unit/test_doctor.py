@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from rich.console import Console
-from support.commands import executable, need, output_of, printed
+from support.commands import beside, executable, generous, need, output_of, printed
 from support.opencl_devices import ALL_THREADS
-from support.patience import beside, generous
 from support.virtual_boards import write_profile
 
 from edgedeploy.base.catalog import builtin_folder

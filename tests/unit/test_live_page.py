@@ -19,8 +19,8 @@ from typing import IO, Any
 import cv2
 import numpy as np
 import pytest
+from support.commands import becomes, generous
 from support.demo_runs import ROOT, RunDemo
-from support.patience import becomes, generous
 from support.recordings import write_film
 
 from edgedeploy.live import server

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import executable, need, output_of, printed, refusal
+from support.commands import executable, generous, need, output_of, printed, refusal
 from support.opencl_devices import ALL_THREADS
-from support.patience import generous
 from support.virtual_boards import write_profile
 
 from edgedeploy.benchmarking.engines import openvino

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import printed, started
-from support.patience import generous
+from support.commands import generous, printed, started
 
 from edgedeploy.errors import CompileError, MemoryExhaustedError, OutputError, ReaderGoneError
 

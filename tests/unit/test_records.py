@@ -16,8 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
-from support.commands import printed
-from support.patience import generous
+from support.commands import generous, printed
 from support.tuning_records import (
     PRODUCT,
     START,

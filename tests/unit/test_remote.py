@@ -6,8 +6,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from support.commands import need
-from support.patience import becomes
+from support.commands import becomes, need
 
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.hostkeys import Marker, name_of, read_known_hosts

@@ -14,10 +14,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.commands import Notebook, started
-from support.listeners import beyond_loopback, listening, owner, sockets
-from support.patience import becomes, beside, generous
-from support.rpc_clients import TRACKER_MAGIC, device
+from support.commands import Notebook, becomes, beside, generous, started
+from support.listeners import TRACKER_MAGIC, beyond_loopback, device, listening, owner, sockets
 
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker

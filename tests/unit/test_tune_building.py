@@ -17,8 +17,8 @@ import pytest
 import tvm
 from elftools.elf.elffile import ELFFile
 from support import kernels
+from support.commands import generous
 from support.networks import tiny
-from support.patience import generous
 
 from edgedeploy.compile.native import SET_THREADS
 from edgedeploy.compile.pipeline import lower_network

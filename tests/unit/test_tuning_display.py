@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
-from support.patience import becomes
+from support.commands import becomes
 from support.tuning_records import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display

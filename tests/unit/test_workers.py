@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.patience import becomes, generous
+from support.commands import becomes, generous
 
 from edgedeploy.base.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 from edgedeploy.errors import EdgedeployError, InputError

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from support.patience import generous
+from support.commands import generous
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError, OutputError
