@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.agreement import computed, outputs_of, run_onnx
+from support.agreement import assert_near, computed, outputs_of, run_onnx
 from support.demo_runs import pixels_for
 from support.fuzzing import survive
 from support.tmfiles import integers_of
@@ -44,9 +44,8 @@ def assert_equal(found: Outputs, expected: Outputs) -> None:
     """The same values, by name, or in the same order where the names differ; both may count sizes of 1 or not."""
     if not found.keys() >= expected.keys():
         found = dict(zip(expected, found.values(), strict=True))
-    for name, wanted in expected.items():
-        assert found[name].squeeze().shape == wanted.squeeze().shape, name
-        assert np.abs(found[name].squeeze() - wanted.squeeze()).max() <= 1e-4 * np.abs(wanted).max(), name
+    squeezed = {name: wanted.squeeze() for name, wanted in expected.items()}
+    assert_near({name: found[name].squeeze() for name in expected}, squeezed, 1e-4)
 
 
 @pytest.mark.parametrize("name", SAME)

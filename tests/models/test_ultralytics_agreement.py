@@ -29,7 +29,6 @@ IMAGES = pytest.mark.parametrize("size", [(480, 640), (333, 217), (100, 900)], i
 CRAFTED = pytest.mark.parametrize("crafted", [True, False], ids=["crafted", "random"])
 FORMS = pytest.mark.parametrize("form", ["channels", "chosen"])
 
-
 Ask = Callable[[Path, Path], None]
 
 

@@ -23,7 +23,6 @@ from support.commands import printed
 
 EXAMPLES = ROOT / "examples"
 
-
 Making = Callable[..., library.Network]
 
 

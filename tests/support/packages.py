@@ -66,8 +66,11 @@ def selftest(**fields: object) -> dict[str, Any]:
     return {**test, "cases": [{**test["cases"][0], **fields}]}
 
 
-def many_files(count: int) -> dict[str, Any]:
-    return {**document()["files"], **{f"x{number}": {"size": 0, "sha256": "0" * 64} for number in range(count)}}
+def files_with(*names: str) -> dict[str, Any]:
+    return {**document()["files"], **{name: {"size": 1, "sha256": "0" * 64} for name in names}}
+
+
+MANY_FILES = files_with(*(f"x{number}" for number in range(2000)))
 
 
 # Manifests that no package can have: the field, its value, and a part of what is said of it.
@@ -80,7 +83,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a model whose name is a hidden file's": ("model", ".net", "model: must match"),
     "a model whose name is too long": ("model", "x" * 101, "model: must match"),
     "no file": ("files", {}, "files does not list"),
-    "more files than a command names": ("files", many_files(2000), "lists 2,003 files, more than fit into one command"),
+    "more files than a command names": ("files", MANY_FILES, "lists 2,003 files, more than fit into one command"),
     "a tensor of no dtype": ("inputs", [spec(dtype="no dtype")], "inputs.0.dtype"),
     "a tensor of Python's objects": ("inputs", [spec(dtype="object")], "'x' is of object"),
     "a tensor of texts": ("inputs", [spec(dtype="S16")], "'x' is of S16"),
@@ -177,7 +180,3 @@ FILE_NAMES = {
     "a\nb": "files.a",
     "x" * 101: "at most 100 characters",
 }
-
-
-def files_with(name: str) -> dict[str, Any]:
-    return {**document()["files"], name: {"size": 1, "sha256": "0" * 64}}

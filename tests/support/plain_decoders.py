@@ -140,57 +140,54 @@ def yunet(outputs: Outputs, network: tuple[int, int], threshold: float) -> Itera
 
 def yolox(output: np.ndarray, network: tuple[int, int], threshold: float) -> Iterator[Place]:
     """YOLOX's demo for onnxruntime."""
-    index = 0
+    places = iter(output[0].tolist())
     for stride in (8, 16, 32):
         for row, column in np.ndindex(network[0] // stride, network[1] // stride):
-            x, y, w, h, objectness, *classes = output[0, index].tolist()
-            index += 1
+            x, y, w, h, objectness, *classes = next(places)
             class_id, best = best_of(classes)
             if objectness * best < threshold:
                 continue
             size = math.exp(w) * stride, math.exp(h) * stride
             yield Place(objectness * best, class_id, box_around((x + column) * stride, (y + row) * stride, *size))
-    assert index == output.shape[1]
+    assert next(places, None) is None
 
 
 def nanodet(
     scores: np.ndarray, distances: np.ndarray, grids: Sequence[tuple[int, int, int]], threshold: float, offset: float
 ) -> Iterator[Place]:
     """ncnn's example for NanoDet; `grids` has stride, rows and columns of each level."""
-    index = 0
-    bins = distances.shape[2] // 4
+    places = zip(scores[0].tolist(), distances[0].reshape(scores.shape[1], 4, -1).tolist(), strict=True)
     for stride, rows, columns in grids:
         for row, column in np.ndindex(rows, columns):
-            class_id, score = best_of(scores[0, index].tolist())
+            classes, parts = next(places)
+            class_id, score = best_of(classes)
             sides = []
-            for values in distances[0, index].reshape(4, bins).tolist():
+            for values in parts:
                 powers = [math.exp(each) for each in values]
                 sides.append(stride * sum(bin_ * power for bin_, power in enumerate(powers)) / sum(powers))
-            index += 1
             if score < threshold:
                 continue
             x, y = (column + offset) * stride, (row + offset) * stride
             yield Place(score, class_id, [x - sides[0], y - sides[1], x + sides[2], y + sides[3]])
-    assert index == scores.shape[1]
+    assert next(places, None) is None
 
 
 def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int], threshold: float) -> Iterator[Place]:
     """google/automl's anchors and box coder; `scores` are logits."""
-    index = 0
+    places = zip(scores[0].tolist(), boxes[0].tolist(), strict=True)
     for level in (3, 4, 5, 6, 7):
         stride = 2**level
         cells = math.ceil(network[0] / stride), math.ceil(network[1] / stride)
         for row, column, octave, ratio in np.ndindex(*cells, 3, 3):
             size = 4 * stride * 2 ** (octave / 3)
             width, height = (size * each for each in ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))[ratio])
-            class_id, logit = best_of(scores[0, index].tolist())
-            ty, tx, th, tw = boxes[0, index].tolist()
-            index += 1
+            logits, (ty, tx, th, tw) = next(places)
+            class_id, logit = best_of(logits)
             if sigmoid(logit) < threshold:
                 continue
             x, y = (column + 0.5) * stride + tx * width, (row + 0.5) * stride + ty * height
             yield Place(sigmoid(logit), class_id, box_around(x, y, width * math.exp(tw), height * math.exp(th)))
-    assert index == scores.shape[1]
+    assert next(places, None) is None
 
 
 def overlap_of(one: Sequence[float], other: Sequence[float]) -> float:

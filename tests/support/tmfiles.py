@@ -5,7 +5,7 @@ file states of its output, in float32 arithmetic in the order of the C code.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -189,11 +189,6 @@ def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray,
     return held.values.astype(np.int32), held.quantisation.scale, bias
 
 
-def _windows(data: np.ndarray, p: Mapping[str, int]) -> np.ndarray:
-    windows = np.lib.stride_tricks.sliding_window_view(data, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
-    return windows[:, :, :: p["stride_h"], :: p["stride_w"]]
-
-
 def _convolution(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
     p, (weights, scales, bias) = node.parameters, _weights(node, tensors)
     data = found[node.inputs[0]]
@@ -238,7 +233,8 @@ def _pooling(node: Node, tensors: list[Tensor], found: Found, scale: np.float32)
         windows = data.reshape(*data.shape[:2], 1, 1, 1, -1)
     else:
         assert not any(p[f"pad_{side}"] for side in ("top", "left", "bottom", "right"))
-        windows = _windows(data, p)
+        windows = np.lib.stride_tricks.sliding_window_view(data, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
+        windows = windows[:, :, :: p["stride_h"], :: p["stride_w"]]
     windows = windows.reshape(*windows.shape[:4], -1)
     if p["kind"] == 0:
         return bounded(windows.max(-1).astype(np.float32) * (before / scale))
