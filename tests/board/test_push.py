@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from cable import Cable
 from conftest import Command
-from support.board_releases import BASE, Bench, with_manifest
+from support.board_releases import Bench, with_manifest
 from support.commands import json_of, output_of, refused
 from support.detection_networks import detections
 from support.networks import tiny
+from support.services import BASE
 
 from edgedeploy import errors
 from edgedeploy.model.quantised import Agreement, Quantisation

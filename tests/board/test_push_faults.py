@@ -12,8 +12,9 @@ import pytest
 from cable import Cable
 from push_and_die import Meddler
 from support.agents import digits
-from support.board_releases import BASE, Bench, with_manifest
+from support.board_releases import Bench, with_manifest
 from support.commands import generous
+from support.services import BASE
 from support.virtual_boards import Start, write_profile
 
 from edgedeploy import errors

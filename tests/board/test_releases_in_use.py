@@ -13,8 +13,9 @@ import pytest
 from cable import Cable
 from conftest import Command
 from push_and_die import Meddler
-from support.board_releases import BASE, Bench
+from support.board_releases import Bench
 from support.commands import becomes, json_of, output_of, refused
+from support.services import BASE
 from support.virtual_boards import write_profile
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError

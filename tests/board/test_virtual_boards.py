@@ -11,7 +11,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
-from support.commands import HOSTILE, SHOWN, assert_is_text, executable, json_of, need, printed, refused
+from support.commands import HOSTILE, SHOWN, assert_is_text, becomes, executable, json_of, need, printed, refused
 from support.listeners import listening, sockets
 from support.virtual_boards import Start, root_of, said
 

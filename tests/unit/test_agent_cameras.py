@@ -18,9 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from support.agents import build_probe, need_jpeg
-from support.commands import executable
-from support.films import write_film
-from support.patience import generous, runs, until
+from support.commands import executable, generous, runs, until
 from support.recordings import write_film
 
 pytestmark = pytest.mark.compiles

@@ -16,9 +16,9 @@ from conftest import Command, run_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.agreement import OnnxruntimeRunner
 from support.commands import executable, output_of, refusal
-from support.onnxruntime_runner import OnnxruntimeRunner
-from support.sounds import write_demo, write_networks, write_wav
+from support.recordings import write_demo, write_networks, write_wav
 
 from edgedeploy.audio import program, sources
 from edgedeploy.audio.program import Cascade, Detector

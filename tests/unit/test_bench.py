@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import ROOT, Command
-from support.commands import json_of, output_of, refused
+from support.commands import Notebook, becomes, generous, json_of, output_of, refused
 from support.networks import Graph, tiny
 from support.tflite_networks import small
 

@@ -14,10 +14,9 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from support.commands import json_of, output_of, refused
+from support.commands import Notebook, json_of, output_of, refused
 from support.networks import Graph, tiny
-from support.notebook import Notebook
-from support.power import EARLIER, RAILS, vcgencmd
+from support.virtual_boards import EARLIER, RAILS, vcgencmd
 from test_bench import task
 
 from edgedeploy.api import measuring

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from support import agreement
-from support.agreement import agreeing, network_of, random_inputs
+from support.agreement import agreeing, computed, network_of, random_inputs
 from support.layer_runs import computed_and_exact, relative_error, window
 from support.networks import Graph, Quantised, begun, three_convolutions
 from support.virtual_boards import x86

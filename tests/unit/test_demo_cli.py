@@ -16,11 +16,9 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import helper
-from support.commands import json_of, output_of, refused, started
+from support.commands import generous, json_of, output_of, refused, started
 from support.demo_runs import MODEL, ROOT, RunDemo
-from support.films import read_film, write_film
 from support.networks import Graph, begun, tiny
-from support.patience import generous
 from support.recordings import read_film, write_film
 
 from edgedeploy.base import catalog

@@ -13,8 +13,8 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, numpy_helper
-from support.agreement import network_of, random_inputs
-from support.commands import json_of, output_of, refusal
+from support.agreement import computed, network_of, random_inputs
+from support.commands import Notebook, json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
 from support.quantised_networks import write_digits

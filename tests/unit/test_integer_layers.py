@@ -15,11 +15,10 @@ from arm_loops import look_at_tiles
 from assembly import innermost_loops
 from layers import Layer, quantised
 from onnx import helper
-from support.cpus import lacking, need_cpu
+from support.cpus import lacking, need_cpu, needs_mca
 from support.layer_runs import Case, random_case, results, run_function, window
 from support.networks import Quantised
-from support.predictions import needs_mca
-from support.profiles import x86
+from support.virtual_boards import x86
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 

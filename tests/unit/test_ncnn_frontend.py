@@ -7,11 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from support.agreement import outputs_of, run_onnx
 from support.fuzzing import damaged, damaged_text, peak_of, survive
-from support.ncnn_cases import CASES, Case, by_name
-from support.ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, run_in_ncnn, table, tagged, write
-from support.onnxruntime_runner import run_onnx
-from support.running import outputs_of
+from support.ncnn_files import (
+    BFLOAT16,
+    CASES,
+    FLOAT16,
+    INT8,
+    SCALED,
+    Case,
+    by_name,
+    plain,
+    run_in_ncnn,
+    table,
+    tagged,
+    write,
+)
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import EdgedeployError, InputError, ModelError, OpenShapeError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.commands import generous
 from support.networks import Graph
-from support.patience import generous
 
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
 from edgedeploy.runtime.subnormals import flushed_to_zero

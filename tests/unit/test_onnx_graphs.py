@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
-from support.agreement import assert_matches_reference
+from support.agreement import assert_matches_reference, computed
 from support.networks import Graph, tiny
 
 from edgedeploy.compile.ir.expressions import parts_of

@@ -23,7 +23,7 @@ import tvm_ffi
 from conftest import ROOT
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from support.agreement import assert_matches_reference, random_inputs
+from support.agreement import assert_matches_reference, computed, random_inputs
 from support.networks import Graph
 from support.onnx_operators import CASES, Case
 

@@ -13,9 +13,9 @@ import pytest
 import tvm
 import tvm_ffi
 from support.agents import packaged
+from support.commands import generous
 from support.networks import two_sides
 from support.opencl_devices import ALL_THREADS, ONE_THREAD, Program, buffer, load_kernels
-from support.patience import generous
 from tvm import te
 
 from edgedeploy.errors import (

@@ -11,10 +11,9 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
-from support.agreement import network_of, random_inputs, results_of
+from support.agreement import computed, network_of, random_inputs, results_of
 from support.commands import output_of, refusal
 from support.networks import FEATURES, HIDDEN, Graph, streamed_lstm, unrolled_lstm
-from support.running import computed
 
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.agents import packaged
+from support.agreement import outputs_of
 from support.emulated import emulated_outputs
 from support.networks import Graph, begun
 from support.quantised_networks import FORMS, quantise, random_samples
-from support.running import outputs_of
 
 from edgedeploy.building import Prepared, build, prepare
 from edgedeploy.compile.output import packing

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import pytest
-from support.convolutions import convolved
+from support.agreement import convolved, run_onnx
 from support.fuzzing import peak_of, survive
-from support.onnxruntime_runner import run_onnx
 from support.tmfiles import Field, TmFile
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError

@@ -5,11 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from support.convolutions import convolved
-from support.onnxruntime_runner import run_onnx
-from support.running import computed
-from support.tengine_kernels import away, integers_of
-from support.tmfiles import TmFile
+from support.agreement import computed, convolved, run_onnx
+from support.tmfiles import TmFile, away, integers_of
 from unit.test_tengine_frontend import convert
 
 from edgedeploy.frontends.tengine import FORMAT

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from flatbuffers import flexbuffers
-from support.agreement import assert_matches_reference, random_inputs
+from support.agreement import assert_matches_reference, computed, outputs_of, random_inputs
 from support.fuzzing import damaged, peak_of, survive
-from support.running import computed, outputs_of
 from support.tflite_networks import Steps, lstm, of_one, small, sparse
 from tvm import relax
 from unit.test_unified import module_of

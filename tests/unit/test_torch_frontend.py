@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from support.agreement import random_inputs, results_of
+from support.agreement import computed, random_inputs, results_of
 from support.fuzzing import damaged, survive
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of

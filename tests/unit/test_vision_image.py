@@ -12,9 +12,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.commands import printed
-from support.films import moving, read_film, write_film
-from support.notebook import Notebook
+from support.commands import Notebook, printed
+from support.recordings import moving, read_film, write_film
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.vision import source as sources

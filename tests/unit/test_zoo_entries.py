@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from support import quantised_files
+from support import quantised_networks
 from support.commands import refusal
 from support.networks import Graph
 
@@ -251,7 +251,7 @@ MODEL = FOLDER / ENTRY.files[0].name
 
 @pytest.fixture(scope="module")
 def training() -> ModuleType:
-    return quantised_files.training()
+    return quantised_networks.training()
 
 
 def test_the_entry_describes_the_file_that_is_there() -> None:
