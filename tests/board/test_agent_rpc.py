@@ -215,6 +215,13 @@ def in_a_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
     return server
 
 
+def in_an_idle_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    server = idle(agent, work, stack)
+    stack.callback(gc.collect)
+    stack.callback(id, tvm.rpc.connect("127.0.0.1", server.port, key="k"))  # which keeps it until then
+    return server
+
+
 def under_a_tracker(says: bytes, agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
     listener, address = stack.enter_context(tracker_port())
     server = stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
@@ -271,6 +278,7 @@ STATES = {
     "idle": idle,
     "waiting_for_a_greeting": waiting_for_a_greeting,
     "in_a_session": in_a_session,
+    "in_an_idle_session": in_an_idle_session,
     "under_a_silent_tracker": partial(under_a_tracker, b""),
     "under_a_slow_tracker": partial(under_a_tracker, SLOWLY),
     "under_a_tracker_that_takes_no_connection": under_a_tracker_that_takes_no_connection,
@@ -280,7 +288,7 @@ STATES = {
 
 
 # Agents of other boards take minutes to build.
-@pytest.mark.quick("SIGTERM-*-local", "the end of its input-idle-local", "the end of its input-in_a_session-local")
+@pytest.mark.quick("SIGTERM-*-local", *(f"the end of its input-{each}-local" for each in ("idle", "in_a*_session")))
 @pytest.mark.parametrize("board", ["local", *EMULATED])
 @pytest.mark.parametrize("start", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("how", ["SIGTERM", "the end of its input"])

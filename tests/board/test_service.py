@@ -149,7 +149,6 @@ class TestClients:
             assert psutil.Process(service.pid).memory_info().rss - before < 1 << 26
             for each in clients:
                 each.close()
-                each.close()
 
     def test_the_memory_of_all_requests_together_is_bounded(self, home: Home) -> None:
         frame = request("detect", bytes(1_000_000), width=1000, height=1000, format="gray")

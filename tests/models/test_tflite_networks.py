@@ -1,6 +1,5 @@
 """The TensorFlow Lite networks of the development material give LiteRT's values, by fast code."""
 
-import importlib.util
 from pathlib import Path
 
 import cv2
@@ -19,11 +18,6 @@ from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.camera import resize
 from edgedeploy.vision.image import read_image
-
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
-)
 
 FLOAT = [
     "mlperf_tiny/resnet8_cifar10_fp32.tflite",

@@ -88,7 +88,10 @@ def executable(path: Path, script: str, shell: str = "/bin/sh") -> Path:
 def python_with(variable: str, modules: str) -> str:
     """The Python that a variable names, or this one; skips the test where it lacks one of the modules."""
     python = os.environ.get(variable) or sys.executable
-    if subprocess.run([python, "-c", f"import {modules}"], capture_output=True, check=False).returncode:
+    done = subprocess.run([python, "-c", f"import {modules}"], capture_output=True, text=True, check=False)
+    if done.returncode and os.environ.get(variable):
+        pytest.fail(f"{variable} names a Python that cannot import {modules}:\n{done.stderr}")
+    if done.returncode:
         pytest.skip(f"{python} does not have {modules}; {variable} names a Python that has")
     return python
 

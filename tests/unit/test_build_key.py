@@ -92,7 +92,7 @@ def test_changed_and_new_code_makes_another_key(sources: Path, network: Source, 
     before = key(network)
     assert key(network) == before
     with (sources / name).open("a") as stream:
-        stream.write("\n")
+        stream.write("" if name == "compile/new.py" else "\n")
     assert key(network) != before
 
 

@@ -22,7 +22,8 @@ from edgedeploy.target.board import load_board
 NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"
 CONV = "[convolutional]\nbatch_normalize=1\nfilters=4\nsize=3\npad=1\nactivation=leaky\n"
 WIDE = CONV.replace("filters=4", "filters=32")
-RESIDUAL = WIDE + WIDE.replace("leaky", "linear") + "[shortcut]\nfrom=-3\nactivation=leaky\n"
+NARROW = WIDE.replace("leaky", "linear").replace("size=3\npad=1\n", "")
+RESIDUAL = WIDE + NARROW + "[shortcut]\nfrom=-3\nactivation=leaky\n"
 RANDOM = ImportOptions(weights="random")
 
 

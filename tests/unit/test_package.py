@@ -17,12 +17,16 @@ from support.archives import add, bomb, entry, header
 from support.commands import json_of, output_of
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
+from edgedeploy.building import build
 from edgedeploy.errors import PackageError, UnsupportedError
+from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.model.heads import Head
 from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, write_package
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import Manifest, packageable
+from edgedeploy.target.resolved import resolve
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture
@@ -123,6 +127,7 @@ import json, sys
 from pathlib import Path
 from typing import Any
 from support.archives import peak_bytes
+from edgedeploy.building import build
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_package
 
@@ -273,3 +278,17 @@ def test_what_no_package_can_hold_is_said_of_the_network(part: type[BaseModel], 
 def test_faults_of_other_things_are_not_said_of_the_network() -> None:
     with pytest.raises(ValidationError), packageable("net"):
         Head.model_validate({})
+
+
+# Of ResNet-18 for ImageNet in float32, whose file in ONNX's model zoo has 46,820,737.
+PARAMETERS = 11_689_512
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.parametrize("board", ["rpi4", "rpi5"])
+def test_an_archive_has_at_most_1_1_times_the_bytes_of_the_weights(tmp_path: Path, board: str) -> None:
+    source = find_source("resnet18", options=ImportOptions(weights="random"))
+    built = build(source, resolve(board, {"precision": "single"}), tmp_path / "net.tar.gz", checks="none")
+    assert built.path.stat().st_size <= 1.1 * 4 * PARAMETERS
+    assert built.manifest.memory.constants_bytes > 3 * 4 * PARAMETERS  # what Winograd's convolutions make of them

@@ -370,3 +370,10 @@ def test_an_unusable_pass_is_refused_before_the_build(install: Install, command:
     assert command("build", "--list-passes")[0] == 3
     assert command("build", "--list-passes", "--disable-pass", "mine")[0] == 0
     assert not [path for path in Path("dist").rglob("*") if path.is_file()]
+
+
+def test_two_packages_cannot_have_passes_of_one_name(install: Install) -> None:
+    install(mine=one("module"))
+    install(package="others", mine=one("module"))
+    with pytest.raises(ConfigurationError, match="has one of the same name"):
+        passes_for(LOCAL)

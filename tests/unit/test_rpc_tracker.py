@@ -199,7 +199,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """A board of which nothing is known, and whose sessions take no time."""
     monkeypatch.setattr(measuring, "session", session)
     monkeypatch.setattr(measuring, "_prepare", os.getpid)
-    made = Mock(port=PORT, **{"run.return_value": ""})
+    made = Mock(spec=["name", "port", "revive", "run"], port=PORT, **{"run.return_value": ""})
     made.name = "board"
     return made
 

@@ -45,6 +45,14 @@ class TestClassification:
 class TestLandmark:
     decoder = Landmark(kind="landmark", points=2)
 
+    @pytest.mark.parametrize("points", [68, 98, 106])
+    def test_all_common_sets(self, points: int) -> None:
+        fractions = np.random.default_rng(points).uniform(size=(1, 2 * points)).astype(np.float32)
+        decoder = Landmark(kind="landmark", points=points)
+        [face] = decoder.decode({"output": fractions}, frame((300, 400), (112, 112)), [])
+        expected = [(400 * x, 300 * y) for x, y in fractions.reshape(-1, 2).tolist()]
+        assert np.allclose(face.points, expected, atol=0.01)
+
     def test_fractions_become_pixels_of_the_image(self) -> None:
         outputs = {"features": np.zeros((1, 8)), "points": np.array([[0.5, 0.25, 1.5, 0]], np.float32)}
         [face] = self.decoder.decode(outputs, frame((80, 40), (112, 112)), [])
@@ -75,6 +83,13 @@ class TestYolo:
         [found] = self.tengines.decode(self.outputs(), frame((64, 96), (64, 96)), [])
         assert found.score == pytest.approx(1 / (1 + math.exp(-2) * (1 + math.exp(-1))))
         assert found.label == "1"
+
+    def test_overlapping_boxes_of_different_classes_suppress_each_other(self) -> None:
+        outputs = self.outputs()
+        cells = outputs["head"].reshape(2, 8, 2, 3)
+        cells[0, :, 1, 2] = [0, math.log(3), math.log(4), math.log(3), 1, 5, 0, 0]  # the same box, class 0
+        found = self.decoder.decode(outputs, frame((64, 96), (64, 96)), [])
+        assert [each.class_id for each in found] == [0]
 
     def test_extreme_logits_do_not_overflow(self) -> None:
         outputs = self.outputs()

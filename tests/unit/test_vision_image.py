@@ -55,6 +55,7 @@ def test_resize_is_the_stated_formula_for_any_ratio() -> None:
                 )
                 expected[i, j, c] = top * above + bottom * below >> 11
     assert np.array_equal(resize(image, height, width), expected)
+    assert np.array_equal(resize(image, 23, 31), image)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (40, 3), (64, 64)])
