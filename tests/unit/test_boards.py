@@ -1,22 +1,31 @@
-"""Board profiles: what they state, what targets come of them, and how faults in them are reported."""
+"""Board profiles and architectures: what they state, what targets come of them, and how faults are reported."""
 
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from conftest import Command
+from support.agreement import outputs_of, run_onnx
 from support.commands import output_of, refused
+from support.networks import Graph
 from support.virtual_boards import x86
 
+from edgedeploy.agent.build import built_agent
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.compile.output.targets import check_target
-from edgedeploy.errors import ConfigurationError, UnknownNameError
-from edgedeploy.target.board import BOARDS, load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ConfigurationError, ToolchainError, UnknownNameError, VirtualBoardError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import BOARDS, Vector, load_board
 from edgedeploy.target.hosts import host_facts
 from edgedeploy.target.toolchain import TOOLCHAINS
+from edgedeploy.target.triples import architecture_of, architecture_of_elf, architectures, multiarch
+from edgedeploy.virtual.emulation import emulation_of
 
 PROFILE = """\
 description: a board
@@ -191,3 +200,75 @@ def test_a_new_board_may_be_a_path_with_either_suffix(command: Command) -> None:
 def test_what_llvm_does_not_know_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(named)):
         check_target(load_board(str(profile(tmp_path, old, new))))
+
+
+# What depends on an architecture is a row of data.
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("aarch64-unknown-linux-gnu", "aarch64"),
+        ("arm64", "aarch64"),
+        ("armv7a-unknown-linux-gnueabihf", "arm"),
+        ("armv7l", "arm"),
+        ("arm", "arm"),
+        ("amd64", "x86_64"),
+        ("i386", "i686"),
+        ("riscv64", "riscv64"),
+        ("loongarch64-unknown-linux-gnu", "loongarch64"),
+    ],
+)
+def test_an_architecture_has_one_name_for_what_different_tools_call_it(name: str, row: str) -> None:
+    assert architecture_of(name).name == row
+
+
+def test_no_two_rows_are_the_same_architecture_and_every_board_is_of_one_of_them() -> None:
+    machines = [row.elf_machine for row in architectures()]
+    assert len({*machines}) == len(machines)
+    for row in architectures():
+        assert architecture_of(row.name) == architecture_of_elf(str(row.elf_machine)) == row
+    for path in (builtin_folder() / "boards").glob("*.yaml"):
+        assert architecture_of(BOARDS.load(path.stem).triple).elf_machine, path
+
+
+def test_debian_names_folders_of_libraries_by_triples_of_three_parts() -> None:
+    assert multiarch(load_board("rpi-armhf").triple) == "arm-linux-gnueabihf"
+    assert multiarch(load_board("visionfive2").triple) == "riscv64-linux-gnu"
+
+
+def test_an_architecture_that_the_table_lacks_has_no_agent_and_no_virtual_board() -> None:
+    unknown = load_board("visionfive2").model_copy(update={"triple": "loongarch64-unknown-linux-gnu"})
+    with pytest.raises(ToolchainError, match="no agent can be built for the architecture loongarch64"):
+        built_agent(unknown)
+    with pytest.raises(VirtualBoardError, match="those of aarch64, arm, riscv64, x86_64"):
+        emulation_of(unknown)
+
+
+DATA = (1, 8, 12, 12)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda graph, data: graph.node("Conv", data, graph.normal(12, 8, 3, 3), pads=[1, 1, 1, 1]),
+        lambda graph, data: graph.node("Conv", data, graph.normal(5, 8, 1, 1), strides=[2, 2]),
+        lambda graph, data: graph.node("Conv", data, graph.normal(8, 1, 3, 3), group=8, pads=[1, 1, 1, 1]),
+        lambda graph, data: graph.node("MatMul", graph.node("Flatten", data), graph.normal(8 * 144, 7)),
+        lambda graph, data: graph.node("Softmax", data, axis=1),
+        lambda graph, data: graph.node("ReduceMean", data, axes=[2, 3], keepdims=0),
+        lambda graph, data: graph.node("MaxPool", data, kernel_shape=[2, 2], strides=[2, 2]),
+        lambda graph, data: graph.node("Tanh", graph.node("Transpose", data, perm=[0, 2, 3, 1])),
+    ],
+    ids=["3 x 3", "1 x 1", "depthwise", "product", "softmax", "mean along memory", "pooling", "activation"],
+)
+@pytest.mark.compiles
+def test_the_templates_serve_machines_without_vector_unit(tmp_path: Path, network: Callable[[Graph, str], str]) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", network(graph, graph.input("x", list(DATA))))
+    board = load_board("local").model_copy(update={"vector": Vector(bits=32, registers=32)})
+    data = np.random.default_rng(4).standard_normal(DATA, dtype=np.float32)
+    [wanted] = run_onnx(path, data).values()
+    [found] = outputs_of(compile_network(read_onnx(path), board), {"x": data})
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert found.dtype == wanted.dtype
