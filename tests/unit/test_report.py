@@ -1,4 +1,4 @@
-"""Charts, pages, numbers and foreign text: reproducible, without markup of others; and the page about tuning records."""
+"""Charts, pages, numbers and foreign text: reproducible, no markup of others; and the page about tuning records."""
 
 import os
 import re
