@@ -13,10 +13,13 @@ from edgedeploy.compile.pipeline import Compiled
 pytestmark = pytest.mark.compiles
 
 CHANNELS, LENGTH = 16, 50
+FEW = 8  # channels of volumes
 
 
-def convolved(graph: Graph, data: str, outputs: int, kernel: int, group: int = 1, **attributes: Any) -> str:
-    weights = graph.normal(outputs, CHANNELS // group, kernel)
+def convolved(graph: Graph, data: str, outputs: int, *kernel: int, group: int = 1, **attributes: Any) -> str:
+    """A convolution of a signal with 16 channels or, with a kernel of three dimensions, of a volume with 8."""
+    inputs = CHANNELS if len(kernel) == 1 else FEW
+    weights = graph.normal(outputs, inputs // group, *kernel)
     return graph.node("Conv", data, weights, graph.normal(outputs), group=group, **attributes)
 
 
@@ -28,21 +31,22 @@ def only_at_the_ends(compiled: Compiled) -> bool:
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("kernel", "attributes"),
     [
-        {"kernel": 1},
-        {"kernel": 3, "pads": [1, 1]},
-        {"kernel": 9, "strides": [4]},
-        {"kernel": 3, "dilations": [8], "pads": [16, 0]},
-        {"kernel": 5, "group": CHANNELS, "pads": [2, 2]},
-        {"kernel": 3, "group": 4, "pads": [0, 1]},
+        (1, {}),
+        (3, {"pads": [1, 1]}),
+        (9, {"strides": [4]}),
+        (3, {"dilations": [8], "pads": [16, 0]}),
+        (5, {"group": CHANNELS, "pads": [2, 2]}),
+        (3, {"group": 4, "pads": [0, 1]}),
     ],
     ids=str,
 )
-def test_convolutions(attributes: dict[str, Any]) -> None:
+def test_convolutions(kernel: int, attributes: dict[str, Any]) -> None:
     graph = Graph()
     first = graph.node("Relu", convolved(graph, graph.input("data", [1, CHANNELS, LENGTH]), CHANNELS, 3))
-    assert only_at_the_ends(agreeing(graph, graph.node("Sigmoid", convolved(graph, first, CHANNELS, **attributes))))
+    last = convolved(graph, first, CHANNELS, kernel, **attributes)
+    assert only_at_the_ends(agreeing(graph, graph.node("Sigmoid", last)))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,8 @@ def test_what_lies_between_convolutions() -> None:
     graph = Graph()
     data = graph.input("data", [1, CHANNELS, LENGTH])
     first = convolved(graph, data, CHANNELS, 3, pads=[1, 1])
-    normal = [graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)]
-    normal *= 4
-    first = graph.node("BatchNormalization", first, *normal)
+    some = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
+    first = graph.node("BatchNormalization", first, *[some] * 4)
     sloped = graph.node("PRelu", first, graph.normal(CHANNELS, 1))
     gated = graph.node("Mul", graph.node("Tanh", sloped), graph.node("Sigmoid", first))
     residual = graph.node("Add", graph.node("Add", gated, data), graph.normal(1, CHANNELS, 1))
@@ -108,16 +111,9 @@ def test_weights_that_are_computed(weights: list[int], data: list[int]) -> None:
 
 # Volumes, n x channels x depth x height x width.
 
-FEW = 8
-
-
-def filtered(graph: Graph, data: str, outputs: int, *kernel: int, group: int = 1, **attributes: Any) -> str:
-    weights = graph.normal(outputs, FEW // group, *kernel)
-    return graph.node("Conv", data, weights, graph.normal(outputs), group=group, **attributes)
-
 
 def volume(graph: Graph, batch: int = 1) -> str:
-    first = filtered(graph, graph.input("data", [batch, FEW, 6, 9, 7]), FEW, 3, 3, 3, pads=[1] * 6)
+    first = convolved(graph, graph.input("data", [batch, FEW, 6, 9, 7]), FEW, 3, 3, 3, pads=[1] * 6)
     return graph.node("Relu", first)
 
 
@@ -151,7 +147,7 @@ POOLS: list[tuple[str, dict[str, Any]]] = [
 def test_convolutions_of_volumes(batch: int) -> None:
     graph = Graph()
     data = volume(graph, batch)
-    results = [filtered(graph, data, FEW, *kernel, **attributes) for kernel, attributes in CONVOLUTIONS]
+    results = [convolved(graph, data, FEW, *kernel, **attributes) for kernel, attributes in CONVOLUTIONS]
     compiled = agreeing(graph, *(graph.node("Sigmoid", each) for each in results))
     convolutions = {name: template for name, template in compiled.templates.items() if "conv" in name}
     assert "general" not in convolutions.values()
@@ -168,9 +164,9 @@ def test_pools_and_reductions_of_volumes(batch: int) -> None:
 def test_nothing_is_transposed_between_convolutions_of_volumes() -> None:
     graph = Graph()
     data = volume(graph)
-    flat = graph.node("Relu", filtered(graph, data, FEW, 1, 3, 3, pads=[0, 1, 1] * 2))
-    deep = graph.node("Add", filtered(graph, flat, FEW, 3, 1, 1, pads=[1, 0, 0] * 2), data)
-    last = filtered(graph, graph.node("MaxPool", deep, kernel_shape=[2, 2, 2]), FEW, 3, 3, 3)
+    flat = graph.node("Relu", convolved(graph, data, FEW, 1, 3, 3, pads=[0, 1, 1] * 2))
+    deep = graph.node("Add", convolved(graph, flat, FEW, 3, 1, 1, pads=[1, 0, 0] * 2), data)
+    last = convolved(graph, graph.node("MaxPool", deep, kernel_shape=[2, 2, 2]), FEW, 3, 3, 3)
     assert sum("transpose" in name for name in agreeing(graph, last).templates) <= 2
 
 
@@ -179,7 +175,7 @@ def test_what_lies_between_convolutions_of_volumes(batch: int) -> None:
     graph = Graph()
     data = volume(graph, batch)
     some = graph.weight(np.abs(np.random.default_rng(3).standard_normal(FEW)).astype(np.float32) + 0.5)
-    first = graph.node("BatchNormalization", filtered(graph, data, FEW, 3, 1, 1, pads=[1, 0, 0] * 2), *[some] * 4)
+    first = graph.node("BatchNormalization", convolved(graph, data, FEW, 3, 1, 1, pads=[1, 0, 0] * 2), *[some] * 4)
     sloped = graph.node("PRelu", first, graph.normal(FEW, 1, 1, 1))
     gated = graph.node("Mul", sloped, graph.node("Sigmoid", graph.node("GlobalAveragePool", sloped)))
     residual = graph.node("Add", graph.node("Add", gated, data), graph.normal(1, FEW, 1, 1, 1))
@@ -192,5 +188,5 @@ def test_what_lies_between_convolutions_of_volumes(batch: int) -> None:
 
 def test_slopes_are_of_channels_where_rows_are_as_long() -> None:
     graph = Graph()
-    flat = filtered(graph, volume(graph), FEW, 1, 1, 1, pads=[0, 0, 0, 0, 0, 1])
+    flat = convolved(graph, volume(graph), FEW, 1, 1, 1, pads=[0, 0, 0, 0, 0, 1])
     agreeing(graph, graph.node("PRelu", flat, graph.normal(FEW, 1, 1, 1)))
