@@ -14,7 +14,8 @@ from conftest import Command
 from packaging.version import Version
 from support.commands import becomes, generous, json_of, need, printed
 from support.listeners import serving_each
-from support.virtual_boards import Start, made_key, new_key, sleep_after_greeting, stanza, write_config, write_profile
+from support.profiles import write_profile
+from support.virtual_boards import Start, made_key, new_key, sleep_after_greeting, stanza, write_config
 
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of

@@ -23,7 +23,7 @@ from support.agents import assert_needs_little, digits_with_use, emulation_here,
 from support.commands import generous, json_of, need, output_of, printed, refused, started, until
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, tiny
-from support.virtual_boards import write_profile
+from support.profiles import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from support.commands import json_of, output_of
-from support.virtual_boards import write_profile
+from support.profiles import write_profile
 
 from edgedeploy.target.facts import Facts, Probed, store, stored
 from edgedeploy.target.resolved import resolve

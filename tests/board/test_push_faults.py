@@ -14,8 +14,9 @@ from push_and_die import Meddler
 from support.agents import digits
 from support.board_releases import Bench, with_manifest
 from support.commands import generous
+from support.profiles import write_profile
 from support.services import BASE
-from support.virtual_boards import Start, write_profile
+from support.virtual_boards import Start
 
 from edgedeploy import errors
 from edgedeploy.agent.build import agent_for

@@ -15,8 +15,8 @@ from conftest import Command
 from push_and_die import Meddler
 from support.board_releases import Bench
 from support.commands import becomes, json_of, output_of, refused
+from support.profiles import write_profile
 from support.services import BASE
-from support.virtual_boards import write_profile
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
 from edgedeploy.release.health import MOST_BYTES, HealthCheck

@@ -9,23 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import paramiko
 import platformdirs
 import pytest
-import yaml
 from conftest import Command, run_command
 
-from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
-from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
 from support.commands import becomes, executable, need, printed
@@ -133,23 +129,6 @@ def rpicam(board: VirtualBoard, image: np.ndarray, size: tuple[int, int]) -> Ite
         yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
     finally:
         program.unlink()
-
-
-def write_profile(folder: Path, base: str, **fields: object) -> str:
-    """A profile, `mine`, that differs from another in some fields; None takes one away. Gives its path."""
-    stated = yaml.safe_load((builtin_folder() / "boards" / f"{base}.yaml").read_text()) | fields
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump({name: value for name, value in stated.items() if value is not None}))
-    return str(path)
-
-
-def x86(cpu: str, bits: int) -> Board:
-    """A board with a processor that LLVM knows by a name, and vectors of so many bits."""
-    registers = 32 if bits == 512 else 16
-    fields: dict[str, Any] = {"triple": "x86_64-unknown-linux-gnu", "cpu": cpu, "features": []}
-    return Board.model_validate(
-        {**load_board("nuc-opencl").model_dump(), **fields, "vector": {"bits": bits, "registers": registers}}
-    )
 
 
 # Of a Raspberry Pi 5 that does little, in both forms that its firmware has; the supply and the battery have no current.

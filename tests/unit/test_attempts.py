@@ -7,6 +7,7 @@ import pytest
 from conftest import Command
 from support.commands import refused
 from support.networks import tiny
+from support.profiles import write_entry
 
 from edgedeploy.base import interruption, settings
 from edgedeploy.base.attempts import attempted, first_failure
@@ -22,23 +23,11 @@ from edgedeploy.target.facts import Facts
 DONE = None
 GONE, WRONG = DownloadError("gone"), ModelError("wrong")
 
-# An entry of the zoo whose file is nowhere.
-ENTRY = """\
-task: nothing
-description: a network that cannot be had
-licence: none
-files:
-  - {name: gone.onnx, sha256: "%s", size: 1, note: there is no public file}
-input: {name: data, shape: [1, 1, 16, 16], colour: GRAY, mean: [0.0], scale: [1.0]}
-"""
-
 
 @pytest.fixture
 def gone(command: Command) -> str:
     """The name of a network that cannot be had."""
-    Path("models").mkdir()
-    Path("models/gone.yaml").write_text(ENTRY % ("0" * 64))
-    return "gone"
+    return write_entry("gone", b"nowhere", note="there is no public file").stem
 
 
 def fail(error: Exception) -> None:

@@ -14,7 +14,7 @@ from support.agreement import assert_always_agrees
 from support.commands import json_of, output_of
 from support.networks import Graph, begun
 from support.opencl_devices import ONE_THREAD
-from support.virtual_boards import write_profile
+from support.profiles import write_profile
 
 from edgedeploy.building import Built
 from edgedeploy.compile.backends import known_configuration

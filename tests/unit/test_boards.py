@@ -13,7 +13,7 @@ from conftest import Command
 from support.agreement import outputs_of, run_onnx
 from support.commands import output_of, refused
 from support.networks import Graph
-from support.virtual_boards import x86
+from support.profiles import x86
 
 from edgedeploy.agent.build import built_agent
 from edgedeploy.base.catalog import builtin_folder

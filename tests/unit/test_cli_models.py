@@ -1,6 +1,5 @@
 """`edgedeploy models`, run as a user runs it."""
 
-import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -12,21 +11,11 @@ from typing import Any
 import pytest
 from conftest import Command
 from support.commands import output_of, refused
+from support.profiles import write_entry
 
 from edgedeploy.cli.options import complete_model
 
 CONTENT = b"weights"
-ENTRY = """
-task: classification
-description: a toy
-licence: none stated
-files:
-  - name: toy.onnx
-    sha256: {sha256}
-    size: {size}
-    {origin}
-input: {{name: data, shape: [1, 3, 8, 8]}}
-"""
 
 
 class Shell:
@@ -36,9 +25,8 @@ class Shell:
         self.folder, self._command, self.patch = folder, command, patch
         (folder / "models").mkdir()
 
-    def entry(self, name: str = "toy", origin: str = "note: made by hand", content: bytes = CONTENT) -> None:
-        text = ENTRY.format(sha256=f'"{hashlib.sha256(content).hexdigest()}"', size=len(content), origin=origin)
-        (self.folder / "models" / f"{name}.yaml").write_text(text)
+    def entry(self, name: str = "toy", content: bytes = CONTENT, **origin: str) -> Path:
+        return write_entry(name, content, name="toy.onnx", **(origin or {"note": "made by hand"}))
 
     def mirror(self) -> Path:
         (self.folder / "mirror").mkdir()
@@ -113,7 +101,7 @@ def test_show_gives_the_entry_and_its_files_and_near_names_of_an_unknown_one(she
 
 
 def test_pull_downloads_verify_finds_damage_and_rm_removes(shell: Shell, address: str) -> None:
-    shell.entry(origin=f"url: {address}")
+    shell.entry(url=address)
     code, out, _ = shell.run("verify", "toy")
     assert (code, "toy: absent: toy.onnx" in out) == (9, True)
     path = Path(shell.said("pull", "toy").split(": ", 1)[1].strip())
@@ -130,7 +118,7 @@ def test_pull_downloads_verify_finds_damage_and_rm_removes(shell: Shell, address
 
 
 def test_what_is_done_with_networks_is_told_as_json(shell: Shell, address: str, tmp_path: Path) -> None:
-    shell.entry(origin=f"url: {address}")
+    shell.entry(url=address)
     [pulled] = shell.json("pull", "toy")
     [file] = pulled["files"]
     assert (pulled["name"], Path(file).read_bytes()) == ("toy", CONTENT)
@@ -146,8 +134,8 @@ def test_what_is_done_with_networks_is_told_as_json(shell: Shell, address: str, 
 
 
 def test_pull_tries_the_others_when_one_fails(shell: Shell, address: str) -> None:
-    shell.entry("toy", origin=f"url: {address}")
-    shell.entry("other", origin=f"url: {address}", content=b"nothing like it")
+    shell.entry("toy", url=address)
+    shell.entry("other", b"nothing like it", url=address)
     assert "1 of 2 models could not be downloaded" in shell.refused(9, "pull", "other", "toy")
     assert shell.states()["toy"] == "cached"
 
@@ -172,12 +160,11 @@ def test_names_are_completed() -> None:
 
 
 def test_a_network_without_a_download_is_taken_from_the_entry_of_the_same_weights(shell: Shell, address: str) -> None:
-    shell.entry("public", f"url: {address}")
-    shell.entry("converted", "note: converted from toy.tmfile", content=b"the same weights in another format")
+    shell.entry("public", url=address)
+    document = shell.entry("converted", b"the same weights in another format", note="converted from toy.tmfile")
     err = shell.refused(9, "pull", "converted")
     assert "it has no download: converted from toy.tmfile" in err
     assert "EDGEDEPLOY_MODELS" in err
-    document = shell.folder / "models" / "converted.yaml"
     document.write_text(document.read_text() + "same_as: public\n")
     code, _, err = shell.run("pull", "converted")
     assert (code, "taking public, of the same weights" in err) == (0, True)

@@ -14,7 +14,7 @@ from support import agreement
 from support.agreement import agreeing, computed, network_of, random_inputs
 from support.layer_runs import computed_and_exact, relative_error, window
 from support.networks import Graph, Quantised, begun, three_convolutions
-from support.virtual_boards import x86
+from support.profiles import x86
 
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd

@@ -19,7 +19,7 @@ from conftest import Command
 from rich.console import Console
 from support.commands import beside, executable, generous, need, output_of, printed
 from support.opencl_devices import ALL_THREADS
-from support.virtual_boards import write_profile
+from support.profiles import write_profile
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.cli.doctor import _print, _table

@@ -18,7 +18,7 @@ from onnx import helper
 from support.cpus import lacking, need_cpu, needs_mca
 from support.layer_runs import Case, random_case, results, run_function, window
 from support.networks import Quantised
-from support.virtual_boards import x86
+from support.profiles import x86
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 from support.commands import executable, generous, need, output_of, printed, refusal
 from support.opencl_devices import ALL_THREADS
-from support.virtual_boards import write_profile
+from support.profiles import write_profile
 
 from edgedeploy.benchmarking.engines import openvino
 from edgedeploy.errors import InputError, NoOpenCLError

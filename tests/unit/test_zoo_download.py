@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from support.commands import generous
+from support.profiles import write_entry
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError, OutputError
@@ -188,11 +189,7 @@ def test_a_length_that_is_none_is_passed_over(server: Server, target: Path, leng
 
 def test_tokens_of_addresses_are_never_printed(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("models").mkdir()
-    Path("models/own.yaml").write_text(
-        "task: t\ndescription: d\nlicence: none\ninput: {name: x, shape: [1, 3, 8, 8]}\n"
-        f"files: [{{name: net.onnx, sha256: {SHA256}, size: {len(CONTENT)}, url: '{server.url}?token=secret'}}]\n"
-    )
+    write_entry("own", CONTENT, url=f"{server.url}?token=secret")
     server.answers = [answer(302, Location=f"{server.url.replace('//', '//me:secret@')}?sig=secret"), answer(404)]
     words = [sys.executable, "-m", "edgedeploy", "-vv", "models", "pull", "own"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=generous(60), check=False)
