@@ -1,8 +1,9 @@
-"""The wheel as fixtures: built from this checkout, and installed into a folder."""
+"""The wheel as fixtures: built from this checkout, and installed into a folder; and what is left of other wheels."""
 
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,12 @@ def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder)
     printed(*pip, wheel)
     return folder
+
+
+def distribution(site: Path, name: str, version: str = "1.0", *lines: str, points: Sequence[str] = ()) -> None:
+    """What pip leaves of a package: metadata with these lines more, and those of its entry points."""
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    said = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
+    (folder / "METADATA").write_text("\n".join(said))
+    (folder / "entry_points.txt").write_text("\n".join(points))

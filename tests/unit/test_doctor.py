@@ -3,6 +3,7 @@
 import ctypes.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from rich.console import Console
 from support.commands import beside, executable, generous, need, output_of, printed
 from support.opencl_devices import ALL_THREADS
 from support.profiles import write_profile
+from support.wheels import distribution
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.cli.doctor import _print, _table
@@ -107,14 +108,6 @@ def test_what_a_board_says_of_itself_moves_no_cursor(capsys: pytest.CaptureFixtu
 
 
 # Packages
-
-
-def distribution(folder: Path, name: str, version: str, *lines: str) -> None:
-    """What pip leaves of a package: the folder of its metadata."""
-    path = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    path.mkdir(parents=True, exist_ok=True)
-    said = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
-    path.joinpath("METADATA").write_text("\n".join(said))
 
 
 def requiring(folder: Path, *packages: str, extras: Iterable[str] = ()) -> None:
@@ -249,42 +242,40 @@ def test_toolchains_that_are_not_installed_come_with_their_command(monkeypatch: 
 # Folders
 
 
-@contextmanager
-def tmpfs(folder: Path, *options: str) -> Iterator[Path]:
+@pytest.fixture
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, mounted with the options that are the fixture's parameter."""
     if os.geteuid() != 0:
         pytest.skip("a small file system needs root")
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
+    (folder := tmp_path / "disk").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tmpfs(tmp_path / "disk", "size=256k") as disk:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        finding = fault("folders")
-        assert f"{disk}/edgedeploy cannot be written: No space left on device" in finding.found
+@pytest.mark.parametrize(
+    ("disk", "variable", "state", "said"),
+    [
+        ("size=256k", "XDG_CACHE_HOME", State.FAILED, "{disk}/edgedeploy cannot be written: No space left on device"),
+        ("size=64m", "XDG_CACHE_HOME", State.WARNING, "^0.1 GiB are free"),
+        ("size=16m,ro", "XDG_DATA_HOME", State.FAILED, "Read-only file system"),
+    ],
+    indirect=["disk"],
+    ids=["full, as writing to it shows", "little room", "read-only"],
+)
+def test_disks_that_will_not_do_are_found(
+    disk: Path, variable: str, state: State, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(disk))
+    finding = look("folders")
+    assert finding.state is state
+    assert re.search(said.format(disk=disk), finding.found)
+    if "No space" in said:
         assert finding.hints[0] == f"make room on the file system of {disk}: df -h {disk}"
         assert not list(disk.iterdir()), "nothing of the test file is left"
-
-
-def test_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tmpfs(tmp_path / "disk", "size=64m") as disk:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        finding = look("folders")
-        assert finding.state is State.WARNING
-        assert finding.found.startswith("0.1 GiB are free")
-
-
-def test_a_folder_that_must_not_be_written_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tmpfs(tmp_path / "disk", "size=16m", "ro") as disk:
-        monkeypatch.setenv("XDG_DATA_HOME", str(disk))
-        assert "Read-only file system" in fault("folders").found
 
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from conftest import ROOT, Command
 from support.agreement import assert_agrees, network_of
 from support.commands import json_of, output_of, refusal
 from support.networks import Quantised, begun, tiny, unrolled_lstm
+from support.wheels import distribution
 from tvm import relax
 
 from edgedeploy import build_key as keys
@@ -226,12 +227,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def make(version: str = "1.0", package: str = "some-passes", **passes: str) -> None:
         site = tmp_path / f"site{next(numbers)}"
         module = f"{tmp_path.name.replace('-', '_')}_{site.name}"
-        folder = site / f"{package.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-        names = {name.replace("_", "-"): f"{module}:{name.upper()}" for name in passes}
-        entries = "\n".join(f"{name} = {value}" for name, value in names.items())
-        (folder / "entry_points.txt").write_text(f"[edgedeploy.passes]\n{entries}\n")
+        points = [f"{name.replace('_', '-')} = {module}:{name.upper()}" for name in passes]
+        distribution(site, package, version, points=["[edgedeploy.passes]", *points])
         lines = [f"{name.upper()} = {value}" for name, value in passes.items()]
         head = "import numpy as np, tvm\nfrom tvm import relax\nfrom edgedeploy.compile.passes import Form, Pass"
         (site / f"{module}.py").write_text("\n".join([head, *lines, ""]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 from support.commands import printed
+from support.wheels import distribution
 
 from edgedeploy.base import plugins
 from edgedeploy.base.catalog import Catalog
@@ -23,21 +24,14 @@ NUMBERS: Group[int] = Group("tests.numbers", "number", "int", lambda given: str(
 Install = Callable[..., None]
 
 
-def distribution(site: Path, package: str, group: str, *points: str) -> None:
-    """What pip leaves of a package with these entry points."""
-    folder = site / f"{package}-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("\n".join([f"[{group}]", *points, ""]))
-
-
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs a package with numbers as entry points: their names, and Python expressions that give them."""
 
     def make(package: str, **given: str) -> None:
         site, module = tmp_path / package, f"{tmp_path.name.replace('-', '_')}_{package}"
-        distribution(site, package, NUMBERS.name, *(f"{name.lstrip('_')} = {module}:{name}" for name in given))
+        points = (f"{name.lstrip('_')} = {module}:{name}" for name in given)
+        distribution(site, package, points=[f"[{NUMBERS.name}]", *points])
         (site / f"{module}.py").write_text("\n".join(f"{name} = {value}" for name, value in given.items()) + "\n")
         monkeypatch.syspath_prepend(site)
 
@@ -87,7 +81,7 @@ def test_a_decoder_says_its_kind() -> None:
 def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "mine"
     (folder / "demos").mkdir(parents=True)
-    distribution(tmp_path, "mine", plugins.DATA, "mine = mine")
+    distribution(tmp_path, "mine", points=[f"[{plugins.DATA}]", "mine = mine"])
     for name in ("digits", "another"):
         (folder / "demos" / f"{name}.yaml").write_text("nothing: here\n")
     monkeypatch.syspath_prepend(tmp_path)
