@@ -558,6 +558,6 @@ def test_a_driver_that_crashes_takes_nobody_with_it(command: Command, board: str
 
 
 def test_a_driver_that_hangs_is_ended(board: str, vendors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opencl, "LIST_S", 1)
+    monkeypatch.setattr("edgedeploy.target.opencl.device.LIST_S", 1)
     driver(vendors, "for (;;) pause();")
     assert "a driver crashes or hangs: it was ended by SIGKILL" in wrong_devices(board).found
