@@ -1,7 +1,6 @@
 """`edgedeploy doctor` on this machine: each fault is made for real, and found with what to do."""
 
 import ctypes.util
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from rich.console import Console
-from support.commands import beside, executable, generous, need, output_of, printed
+from support.commands import beside, executable, generous, json_of, need, printed
 from support.opencl_devices import ALL_THREADS
 from support.profiles import write_profile
 from support.wheels import distribution
@@ -67,7 +66,7 @@ def local() -> Iterator[Case]:
 
 
 def test_a_machine_on_which_everything_works_is_ready(command: Command) -> None:
-    said = json.loads(output_of(command, "doctor", "--json"))
+    said = json_of(command, "doctor")
     assert said["ready"]
     states = {each["name"]: each["state"] for each in said["checks"]}
     assert {states[name] for name in ("system", "TVM", "toolchain", "program", "folders")} == {"ok"}
@@ -551,9 +550,7 @@ def test_a_driver_that_crashes_takes_nobody_with_it(command: Command, board: str
     driver(vendors, "abort();")
     assert "a driver crashes or hangs: it was ended by SIGABRT" in wrong_devices(board).found
     # It is only a warning where networks run on the CPU.
-    [said] = [
-        each for each in json.loads(output_of(command, "doctor", "--json"))["checks"] if each["name"] == "devices"
-    ]
+    [said] = [each for each in json_of(command, "doctor")["checks"] if each["name"] == "devices"]
     assert said["state"] == "warning"
 
 
