@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.commands import executable, printed
@@ -20,7 +20,7 @@ from edgedeploy.release.health import CHECK, HealthCheck
 from edgedeploy.release.layout import BASE, is_id
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Event, Record
 from edgedeploy.remote import facts
-from edgedeploy.remote.connection import Completed, Connection
+from edgedeploy.remote.connection import Completed
 from edgedeploy.target.board import load_board
 from edgedeploy.target.facts import Facts
 
@@ -254,7 +254,7 @@ def test_who_it_was_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shell:
-    """A folder of this machine as a board: the steps' scripts in one of its shells."""
+    """A folder of this machine as the connection to a board: the steps' scripts run in one of its shells."""
 
     address = "here"
 
@@ -277,17 +277,13 @@ class Shell:
     def rename(self, source: str, target: str) -> None:
         (self.home / source).rename(self.home / target)
 
-    @property
-    def connection(self) -> Connection:
-        return cast(Connection, self)
-
     def switch(self, identity: str, *, back: str | None = None) -> None:
-        steps.switch(self.connection, "digits", identity, back=back, entries=[entry("switched", identity)])
-        steps.write_record(self.connection, "digits", entry("confirmed", identity))
+        steps.switch(self, "digits", identity, back=back, entries=[entry("switched", identity)])
+        steps.write_record(self, "digits", entry("confirmed", identity))
 
     @property
     def stock(self) -> steps.Inventory:
-        return steps.inventory(self.connection, "digits")
+        return steps.inventory(self, "digits")
 
 
 @pytest.fixture
@@ -308,13 +304,13 @@ def test_every_shell_keeps_the_record(board: Shell) -> None:
     assert board.stock.record.way == [A, B, C]
     assert board.stock.record.current == C
     assert sorted(board.stock.releases) == [A, B, C]
-    steps.switch(board.connection, "digits", A, back=C, entries=[entry("returned", A)])
+    steps.switch(board, "digits", A, back=C, entries=[entry("returned", A)])
     assert board.stock.record.current == A
-    steps.go_back(board.connection, "digits", C)
+    steps.go_back(board, "digits", C)
     assert board.stock.record.current == C
-    steps.go_back(board.connection, "digits", None)
+    steps.go_back(board, "digits", None)
     assert board.stock.record.current is None
-    steps.sweep(board.connection, [f"releases/digits/{A}"])
+    steps.sweep(board, [f"releases/digits/{A}"])
     assert sorted(board.stock.releases) == [B, C]
 
 
