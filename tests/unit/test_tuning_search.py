@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
-from typing import cast
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from support.agreement import network_of
 from support.commands import Notebook
 from support.networks import Graph, three_convolutions
 from support.tuning_records import result, trial_of
@@ -23,7 +22,6 @@ from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.configuration import Configuration, untuned
 from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.errors import InputError
-from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.opening import Place
@@ -35,16 +33,15 @@ from edgedeploy.tuning import finals as comparison
 from edgedeploy.tuning.finals import Finals
 from edgedeploy.tuning.search import LEAST_RESULTS, TUNERS, CostModel, features, search_for
 from edgedeploy.tuning.task import Task, selected, tasks_of
-from edgedeploy.zoo.source import Source, find_source
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+def tasks() -> list[Task]:
     graph = Graph()
     value = three_convolutions(graph, 56, 32)
     value = graph.node("Relu", graph.conv(value, 32, 64, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
-    path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
-    return tasks_of(read_onnx(path), load_board("local"))
+    return tasks_of(network_of(graph, value), load_board("local"))
 
 
 @pytest.fixture
@@ -176,10 +173,9 @@ Recorded = list[Trial]
 
 
 @pytest.fixture(scope="module")
-def two_tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+def two_tasks() -> list[Task]:
     graph = Graph()
-    path: Path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", three_convolutions(graph, 32, 16))
-    return tasks_of(read_onnx(path), load_board("local"))
+    return tasks_of(network_of(graph, three_convolutions(graph, 32, 16)), load_board("local"))
 
 
 @pytest.fixture
@@ -273,8 +269,7 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         comparison, "opened_together", lambda packages, *_, **__: nullcontext([running] * len(packages))
     )
     told = Notebook()
-    source = cast(Source, SimpleNamespace(name="net"))
-    compared = comparison.Comparison(source, Place(resolve("local")), told, lambda: False)
+    compared = comparison.Comparison(SimpleNamespace(name="net"), Place(resolve("local")), told, lambda: False)
     assert compared.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
     rounds = comparison.ROUNDS
     assert told.counts == {
