@@ -28,15 +28,14 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that takes the place of a package index, and a cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "zoo").mkdir()
-    return tmp_path / "zoo"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    (tmp_path / "index").mkdir()
+    return tmp_path / "index"
 
 
 @pytest.fixture
@@ -57,83 +56,83 @@ def put(path: Path, content: bytes = CONTENT) -> Path:
     return path
 
 
-def test_a_file_beside_the_document_counts_only_if_it_is_said_to_be_bundled(folder: Path) -> None:
-    path = put(folder / "net.onnx")
-    assert store.fetch(zoo_file(bundled=True), folder=folder) == path
-    assert store.locate(zoo_file(), folder) is None
+def test_a_file_beside_the_document_counts_only_if_it_is_said_to_be_bundled(tmp_path: Path) -> None:
+    path = put(tmp_path / "net.onnx")
+    assert store.fetch(zoo_file(bundled=True), folder=tmp_path) == path
+    assert store.locate(zoo_file(), tmp_path) is None
 
 
-def test_a_changed_bundled_file_says_what_to_state_where(folder: Path) -> None:
+def test_a_changed_bundled_file_says_what_to_state_where(tmp_path: Path) -> None:
     """A network that was trained again is no damaged download."""
     content = b"trained again"
-    path = put(folder / "net.onnx", content)
+    path = put(tmp_path / "net.onnx", content)
     with pytest.raises(DownloadError, match=str(path)):
-        store.fetch(zoo_file(bundled=True), folder=folder)
-    document = put(folder / "mine.yaml", f"files: [{{sha256: {zoo_file().sha256}}}]".encode())
+        store.fetch(zoo_file(bundled=True), folder=tmp_path)
+    document = put(tmp_path / "mine.yaml", f"files: [{{sha256: {zoo_file().sha256}}}]".encode())
     with pytest.raises(DownloadError) as raised:
-        store.fetch(zoo_file(bundled=True), folder=folder)
+        store.fetch(zoo_file(bundled=True), folder=tmp_path)
     assert raised.value.what == f"{path} is not the file that {document} describes"
     assert f'state in {document}: sha256: "{hashlib.sha256(content).hexdigest()}", size: 13' in raised.value.hints[0]
     assert "EDGEDEPLOY_MODELS" not in str(raised.value)
     path.unlink()
     with pytest.raises(DownloadError, match="there is no file"):
-        store.fetch(zoo_file(bundled=True), folder=folder)
+        store.fetch(zoo_file(bundled=True), folder=tmp_path)
 
 
-def test_a_mirror_is_searched_by_content_whatever_the_name(folder: Path, mirror: Path) -> None:
+def test_a_mirror_is_searched_by_content_whatever_the_name(tmp_path: Path, mirror: Path) -> None:
     put(mirror / "net.onnx", CONTENT[::-1])
     path = put(mirror / "deep" / "renamed.bin")
-    assert store.locate(zoo_file(), folder) == path
+    assert store.locate(zoo_file(), tmp_path) == path
 
 
-def test_a_mirror_goes_before_the_cache(folder: Path, mirror: Path) -> None:
+def test_a_mirror_goes_before_the_cache(tmp_path: Path, mirror: Path) -> None:
     put(store.cache_path(zoo_file()))
     path = put(mirror / "net.onnx")
-    assert store.locate(zoo_file(), folder) == path
-    assert [copy.place for copy in store.copies(zoo_file(), folder)] == ["mirror", "cached"]
+    assert store.locate(zoo_file(), tmp_path) == path
+    assert [copy.place for copy in store.copies(zoo_file(), tmp_path)] == ["mirror", "cached"]
 
 
-def test_mirrors_may_be_several(folder: Path, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirrors_may_be_several(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "second" / "net.onnx")
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{mirror}{os.pathsep}{path.parent}")
-    assert store.locate(zoo_file(), folder) == path
+    assert store.locate(zoo_file(), tmp_path) == path
 
 
-def test_a_symbolic_link_in_a_circle_ends(folder: Path, mirror: Path) -> None:
+def test_a_symbolic_link_in_a_circle_ends(tmp_path: Path, mirror: Path) -> None:
     (mirror / "deep" / "back").symlink_to(mirror)
     (mirror / "dangling").symlink_to(mirror / "nothing")
     os.mkfifo(mirror / "pipe")
     path = put(mirror / "deep" / "net.onnx")
-    assert store.locate(zoo_file(), folder) == path
+    assert store.locate(zoo_file(), tmp_path) == path
 
 
-def test_a_file_put_into_the_cache_by_hand_is_found_until_it_is_damaged(folder: Path) -> None:
+def test_a_file_put_into_the_cache_by_hand_is_found_until_it_is_damaged(tmp_path: Path) -> None:
     path = put(store.cache_path(zoo_file()))
-    assert store.locate(zoo_file(), folder) == path
+    assert store.locate(zoo_file(), tmp_path) == path
     put(path, CONTENT[::-1])
     os.utime(path, ns=(0, 0))
-    assert store.locate(zoo_file(), folder) is None
-    assert [copy.sound for copy in store.copies(zoo_file(), folder)] == [False]
+    assert store.locate(zoo_file(), tmp_path) is None
+    assert [copy.sound for copy in store.copies(zoo_file(), tmp_path)] == [False]
 
 
-def test_what_cannot_be_had_is_described_with_all_that_helps(folder: Path) -> None:
+def test_what_cannot_be_had_is_described_with_all_that_helps(tmp_path: Path) -> None:
     file = zoo_file(note="converted from a Caffe model")
     with pytest.raises(DownloadError) as caught:
-        store.fetch(file, folder=folder)
+        store.fetch(file, folder=tmp_path)
     told = " ".join([str(caught.value), *caught.value.hints])
     for part in ("net.onnx", "has no download: converted from a Caffe model", file.sha256, "EDGEDEPLOY_MODELS"):
         assert part in told
     assert str(store.cache_path(file)) in told
 
 
-def test_an_address_is_told_without_its_secrets(folder: Path) -> None:
+def test_an_address_is_told_without_its_secrets(tmp_path: Path) -> None:
     file = zoo_file(url="http://me:hunter2@127.0.0.1:9/net.onnx?token=hunter2")
     with pytest.raises(DownloadError, match=r"http://127\.0\.0\.1:9/net\.onnx: ") as caught:
-        store.fetch(file, folder=folder, patience=Patience(connect=2, attempts=1))
+        store.fetch(file, folder=tmp_path, patience=Patience(connect=2, attempts=1))
     assert "hunter2" not in str(caught.value)
 
 
-def test_remove_takes_the_cached_file_and_its_partial_only(folder: Path, mirror: Path) -> None:
+def test_remove_takes_the_cached_file_and_its_partial_only(tmp_path: Path, mirror: Path) -> None:
     kept = put(mirror / "net.onnx")
     cached = put(store.cache_path(zoo_file()))
     put(cached.with_name("net.onnx.part"))
@@ -143,7 +142,7 @@ def test_remove_takes_the_cached_file_and_its_partial_only(folder: Path, mirror:
     assert not store.remove(zoo_file())
 
 
-def test_pull_gives_all_files_in_order_and_verify_finds_them(folder: Path) -> None:
+def test_pull_gives_all_files_in_order_and_verify_finds_them(tmp_path: Path) -> None:
     second = b"second"
     files = [zoo_file(), zoo_file(second)]
     paths = [put(store.cache_path(files[0])), put(store.cache_path(files[1]), second)]
@@ -151,8 +150,8 @@ def test_pull_gives_all_files_in_order_and_verify_finds_them(folder: Path) -> No
     model = ZooModel(
         task="test", description="", licence="", files=files, input=ModelInput(name="data", shape=[1, 3, 8, 8])
     )
-    assert store.pull(model, folder=folder) == paths
-    assert all(copy.sound for found in store.verify(model, folder).values() for copy in found)
+    assert store.pull(model, folder=tmp_path) == paths
+    assert all(copy.sound for found in store.verify(model, tmp_path).values() for copy in found)
 
 
 # Files inside wheels: had by the pip of this interpreter, from a folder instead of a package index.
@@ -161,16 +160,6 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 MEMBER = "nets/data/net.onnx"
 ANY = "nets-1.2-py3-none-any.whl"
 FOREIGN = "nets-1.2-cp37-cp37m-manylinux_2_17_s390x.manylinux2014_s390x.whl"
-
-
-@pytest.fixture(autouse=True)
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that takes the place of a package index."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
 
 
 @pytest.fixture
