@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -162,13 +162,10 @@ def _rows(table: Element) -> list[list[str]]:
     return [[_text(cell) for cell in row if cell.tag == "td"] for row in table.iter("tr")][1:]
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Callable[..., Page]:
-    def make(*runs: Iterable[Event], board: str = "rpi4") -> Page:
-        folder = write_records(tmp_path / "records", *runs, board=board)
-        return Page(write_report(folder, tmp_path / "pages" / "report.html").read_text(encoding="utf-8"))
-
-    return make
+def report(folder: Path, *runs: Iterable[Event], board: str = "rpi4") -> Page:
+    """The page about records of these runs, which is written into `pages` in the folder."""
+    records = write_records(folder / "records", *runs, board=board)
+    return Page(write_report(records, folder / "pages" / "report.html").read_text(encoding="utf-8"))
 
 
 def _trials(times: Iterable[float | None]) -> list[Trial]:
@@ -287,9 +284,7 @@ EVENTS = Simulation().events()
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    folder = tmp_path_factory.mktemp("usual")
-    output = write_report(write_records(folder / "records", EVENTS), folder / "report.html")
-    return Page(output.read_text(encoding="utf-8"))
+    return report(tmp_path_factory.mktemp("usual"), EVENTS)
 
 
 class TestPage:
@@ -331,14 +326,14 @@ class TestPage:
             [drawing] = figure.iter("svg")
             assert [len(_marks(drawing, kind)) for kind in ("trial", "failure", "final")] == [14, 2, 2]
 
-    def test_failures_are_told_with_their_errors(self, report: Callable[..., Page]) -> None:
-        [table] = report(Simulation(names=["a"]).events()).all("table", "errors")
+    def test_failures_are_told_with_their_errors(self, tmp_path: Path) -> None:
+        [table] = report(tmp_path, Simulation(names=["a"]).events()).all("table", "errors")
         [[kind, number, error]] = _rows(table)
         assert (kind, number) == ("timeout", "2")
         assert "took too long" in error
 
-    def test_conditions_are_told_for_each_board(self, report: Callable[..., Page]) -> None:
-        page = report(Simulation(hosts=["pi@a", "pi@b"]).events())
+    def test_conditions_are_told_for_each_board(self, tmp_path: Path) -> None:
+        page = report(tmp_path, Simulation(hosts=["pi@a", "pi@b"]).events())
         [table] = [each for each in page.all("table") if "governor" in _text(each)]
         # Trials measured again at the end count too, with the board's state at their time.
         assert [row[:3] for row in _rows(table)] == [["pi@a", "ondemand", "1500"], ["pi@b", "ondemand", "1500"]]
@@ -348,8 +343,8 @@ class TestPage:
         [drawing] = run.iter("svg")
         assert {told.partition(":")[0] for told in _told(drawing, "board")} == {"pi@a", "pi@b"}
 
-    def test_no_name_from_a_file_becomes_markup(self, report: Callable[..., Page], tmp_path: Path) -> None:
-        page = report(Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE]).events())
+    def test_no_name_from_a_file_becomes_markup(self, tmp_path: Path) -> None:
+        page = report(tmp_path, Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE]).events())
         text = (tmp_path / "pages" / "report.html").read_text(encoding="utf-8")
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
         assert not page.all("script")
@@ -357,25 +352,25 @@ class TestPage:
         assert shown in page.texts("h2")
         assert any(shown in _text(figure) for figure in page.all("figure"))
 
-    def test_networks_have_sections_and_tasks_that_two_share_are_in_both(self, report: Callable[..., Page]) -> None:
+    def test_networks_have_sections_and_tasks_that_two_share_are_in_both(self, tmp_path: Path) -> None:
         first, second = Simulation(), Simulation(model="digits", run="run-2", names=["a"])
         shared = second.begin().model_copy(update={"tasks": [*second.summaries(), first.summaries()[0]]})
-        page = report(first.events(), [shared, *second.events()[1:]])
+        page = report(tmp_path, first.events(), [shared, *second.events()[1:]])
         assert page.texts("h2") == ["mobilenet_v1", "digits"]
         assert len(page.all("figure")) == 3 + 2
 
-    def test_runs_that_go_on_where_another_stopped_are_one_curve(self, report: Callable[..., Page]) -> None:
+    def test_runs_that_go_on_where_another_stopped_are_one_curve(self, tmp_path: Path) -> None:
         cut = Simulation(names=["a"]).events()[:10]
-        page = report(cut, Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2).events())
+        page = report(tmp_path, cut, Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2).events())
         [figure] = page.all("figure")
         assert len(_marks(figure, "trial")) + len(_marks(figure, "failure")) == 8 + 20
         summaries = [text for text in page.texts("summary") if text.startswith("Run ")]
         assert summaries[0].endswith("cut off, or still running")
         assert summaries[1].endswith("done after 3 min 20 s")
 
-    def test_a_run_that_was_killed_has_the_times_of_its_search(self, report: Callable[..., Page]) -> None:
+    def test_a_run_that_was_killed_has_the_times_of_its_search(self, tmp_path: Path) -> None:
         second = next(place for place, event in enumerate(EVENTS) if isinstance(event, TaskEnded))
-        page = report(EVENTS[: second + 8])
+        page = report(tmp_path, EVENTS[: second + 8])
         rows = _rows(page.all("table")[0])
         times = [trial.median_s for trial in trials_of(EVENTS[second : second + 8])]
         expected = [times[0], min(time for time in times if time is not None)]
@@ -387,41 +382,42 @@ class TestPage:
             "One inference was not measured before and after.",
         } <= set(page.texts("p"))
 
-    def test_an_interrupted_run_says_so(self, report: Callable[..., Page]) -> None:
-        page = report([*EVENTS[:12], RunEnded(run="run-1", results=[], seconds=5, interrupted=True)])
+    def test_an_interrupted_run_says_so(self, tmp_path: Path) -> None:
+        page = report(tmp_path, [*EVENTS[:12], RunEnded(run="run-1", results=[], seconds=5, interrupted=True)])
         assert any(text.endswith("interrupted after 5 s") for text in page.texts("summary"))
 
-    def test_records_without_trials_are_a_page_and_trials_of_no_run_too(self, report: Callable[..., Page]) -> None:
-        assert "Nothing was measured yet." in report().texts("p")
-        page = report([event for event in EVENTS if isinstance(event, Measured)])
+    def test_records_without_trials_are_a_page_and_trials_of_no_run_too(self, tmp_path: Path) -> None:
+        assert "Nothing was measured yet." in report(tmp_path).texts("p")
+        page = report(tmp_path, [event for event in EVENTS if isinstance(event, Measured)])
         assert page.texts("h2") == ["Tasks of no run that is recorded"]
         assert len(page.all("figure")) == 3
 
-    def test_a_board_that_tells_no_frequency_has_no_peak(self, report: Callable[..., Page]) -> None:
-        page = report(
+    def test_a_board_that_tells_no_frequency_has_no_peak(self, tmp_path: Path) -> None:
+        events = [
             event.model_copy(update={"trial": event.trial.model_copy(update={"conditions": None})})
             if isinstance(event, Measured)
             else event
             for event in Simulation(names=["a"]).events()
-        )
+        ]
+        page = report(tmp_path, events)
         assert "The peak is not known: no trial has the frequency of the board." in page.texts("p")
         assert _rows(page.all("table")[0])[0][8] == ""
         assert "No trial tells the temperature of its board." in page.texts("p")
 
-    def test_a_board_without_a_profile_has_no_peak(self, report: Callable[..., Page]) -> None:
-        page = report(Simulation(names=["a"]).events(), board="attic")
+    def test_a_board_without_a_profile_has_no_peak(self, tmp_path: Path) -> None:
+        page = report(tmp_path, Simulation(names=["a"]).events(), board="attic")
         assert any(text.startswith("The peak is not known: ") and "attic" in text for text in page.texts("p"))
 
-    def test_the_same_records_give_the_same_page(self, report: Callable[..., Page], tmp_path: Path) -> None:
-        report(Simulation(names=["a"]).events())
+    def test_the_same_records_give_the_same_page(self, tmp_path: Path) -> None:
+        report(tmp_path, Simulation(names=["a"]).events())
         first = (tmp_path / "pages" / "report.html").read_bytes()
         assert write_report(tmp_path / "records", tmp_path / "other.html").read_bytes() == first
 
     @pytest.mark.slow
-    def test_many_trials_take_seconds(self, report: Callable[..., Page]) -> None:
+    def test_many_trials_take_seconds(self, tmp_path: Path) -> None:
         events = Simulation(names=[f"task{number}" for number in range(20)], trials=500).events()
         begun = process_time()
-        assert len(_marks(report(events).root, "trial")) > 8000
+        assert len(_marks(report(tmp_path, events).root, "trial")) > 8000
         assert process_time() - begun < 60
 
 

@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -68,25 +68,15 @@ class Clock:
             self.show(event)
 
 
-Terminal = Callable[[int], Screen]
-
-
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    def make(width: int) -> Screen:
-        screen = Screen()
-        monkeypatch.setenv("TERM", "xterm")
-        made = Console(file=screen, force_terminal=True, width=width, highlight=False, soft_wrap=True)
-        for module in (console, tuning_display):
-            monkeypatch.setattr(module, "stderr", lambda: made)
-        return screen
-
-    return make
-
-
-@pytest.fixture
-def screen(terminal: Terminal) -> Screen:
-    return terminal(100)
+def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """A terminal as wide as the fixture's parameter says."""
+    screen, width = Screen(), getattr(request, "param", 100)
+    monkeypatch.setenv("TERM", "xterm")
+    made = Console(file=screen, force_terminal=True, width=width, highlight=False, soft_wrap=True)
+    for module in (console, tuning_display):
+        monkeypatch.setattr(module, "stderr", lambda: made)
+    return screen
 
 
 @contextmanager
@@ -143,9 +133,8 @@ class TestTerminal:
         assert [float(text) for text in total.split()[3:5]] == pytest.approx(sums, rel=6e-3)
         assert whole == "one inference: 30.0 ms before, 20.0 ms after, 1.50x, interleaved"
 
-    @pytest.mark.parametrize("width", [20, 40, 79, 200])
-    def test_no_line_at_the_bottom_is_wider_than_the_terminal(self, terminal: Terminal, width: int) -> None:
-        screen = terminal(width)
+    @pytest.mark.parametrize(("screen", "width"), [(each, each) for each in (20, 40, 79, 200)], indirect=["screen"])
+    def test_no_line_at_the_bottom_is_wider_than_the_terminal(self, screen: Screen, width: int) -> None:
         run = Simulation(names=["long" * 60, "b"], hosts=["host" * 40, "other"])
         with showing(run.until(Measured, 5)):
             assert screen.shows("trial 5 of"[: width // 2])
