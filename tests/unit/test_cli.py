@@ -150,11 +150,6 @@ def test_errors_show_what_drivers_and_boards_say_without_doing_it(capsys: pytest
 # Options that every command takes, wherever they stand; help, versions, and errors for scripts.
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> None:
-    set_global_options(GlobalOptions())
-
-
 def of(line: str) -> tuple[GlobalOptions, str]:
     chosen, words = split_global_options(line.split(), typer.main.get_command(app))
     return chosen, " ".join(words)
