@@ -77,11 +77,16 @@ def started(*words: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
             process.kill()
 
 
+def put(path: Path, content: str | bytes) -> Path:
+    """Write a file into a folder that may not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 def executable(path: Path, script: str, shell: str = "/bin/sh") -> Path:
     """Write a script that runs by its name, into a folder that may not be there yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{shell}\n{script}\n")
-    path.chmod(0o755)
+    put(path, f"#!{shell}\n{script}\n").chmod(0o755)
     return path
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import refused
+from support.commands import put, refused
 from support.networks import tiny
 from support.profiles import write_entry
 
@@ -126,8 +126,7 @@ class TestBuild:
         assert code == 9
         assert [each["model"] for each in json.loads(out)] == [DEMOS.load(name).model for name in default_demos()]
         Path(settings.HERE).write_text('[build]\nmodels = ["digits"]\n')  # which the option overrides
-        Path("demos").mkdir()
-        Path("demos/broken.yaml").write_text("no: demo\n")
+        put(Path("demos/broken.yaml"), "no: demo\n")
         said = json.loads(command("build", "--all-demos", "--json")[1])
         named = [each["model"] for each in said]
         assert {"digits", "retinaface", "ppocr-v4-rec", "hand-landmark"} < set(named)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import json_of, output_of, refused
+from support.commands import json_of, output_of, put, refused
 from support.profiles import write_entry
 
 from edgedeploy.cli.options import complete_model
@@ -29,9 +29,7 @@ def entry(name: str = "toy", content: bytes = CONTENT, **origin: str) -> Path:
 
 
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = Path.cwd() / "mirror" / "toy.onnx"
-    path.parent.mkdir()
-    path.write_bytes(CONTENT)
+    path = put(Path.cwd() / "mirror" / "toy.onnx", CONTENT)
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(path.parent))
     return path
 
@@ -43,8 +41,7 @@ def states(models: Command) -> dict[str, Any]:
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A web server with the toy's file."""
-    (tmp_path / "www").mkdir()
-    (tmp_path / "www" / "toy.onnx").write_bytes(CONTENT)
+    put(tmp_path / "www" / "toy.onnx", CONTENT)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "www"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

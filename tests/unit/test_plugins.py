@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
-from support.commands import printed
+from support.commands import printed, put
 from support.wheels import distribution
 
 from edgedeploy.base import plugins
@@ -80,10 +80,9 @@ def test_a_decoder_says_its_kind() -> None:
 
 def test_data_files_of_packages_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "mine"
-    (folder / "demos").mkdir(parents=True)
     distribution(tmp_path, "mine", points=[f"[{plugins.DATA}]", "mine = mine"])
     for name in ("digits", "another"):
-        (folder / "demos" / f"{name}.yaml").write_text("nothing: here\n")
+        put(folder / "demos" / f"{name}.yaml", "nothing: here\n")
     monkeypatch.syspath_prepend(tmp_path)
     catalog = Catalog("demo", "demos", Demo)
     assert catalog.find("another").parent == folder / "demos"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import Notebook, executable
+from support.commands import Notebook, executable, put
 
 from edgedeploy.errors import BoardConnectionError, InputError
 from edgedeploy.records.header import default_folder
@@ -34,24 +34,17 @@ def notes() -> Notebook:
     return Notebook()
 
 
-def put(root: Path, name: str, content: str) -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    return path
-
-
 @pytest.fixture
 def pi(tmp_path: Path) -> Path:
     """A Raspberry Pi 4 with two policies of frequency, that once had too little power."""
     root = tmp_path / "a pi's"
-    put(root, f"{CPU}/cpu0/cpufreq/scaling_governor", "ondemand\n")
-    put(root, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000\n")
-    put(root, f"{CPU}/cpufreq/policy0/scaling_governor", "ondemand\n")
-    put(root, f"{CPU}/cpufreq/policy4/scaling_governor", "powersave\n")
-    put(root, "sys/class/thermal/thermal_zone0/temp", "47712\n")
-    put(root, "sys/class/thermal/thermal_zone1/temp", "8123\n")
-    put(root, FIRMWARE, "10000\n")
+    put(root / f"{CPU}/cpu0/cpufreq/scaling_governor", "ondemand\n")
+    put(root / f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000\n")
+    put(root / f"{CPU}/cpufreq/policy0/scaling_governor", "ondemand\n")
+    put(root / f"{CPU}/cpufreq/policy4/scaling_governor", "powersave\n")
+    put(root / "sys/class/thermal/thermal_zone0/temp", "47712\n")
+    put(root / "sys/class/thermal/thermal_zone1/temp", "8123\n")
+    put(root / FIRMWARE, "10000\n")
     return root
 
 
@@ -82,7 +75,7 @@ def test_the_firmware_is_asked_through_its_program(
 
 def test_without_a_driver_the_processors_own_word_counts_if_it_tells_anything(tmp_path: Path, run: Run) -> None:
     assert Throttling(run, str(tmp_path)).conditions() == Conditions()
-    put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2499.998\n\nprocessor\t: 1\ncpu MHz\t\t: 800.0\n")
+    put(tmp_path / "proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2499.998\n\nprocessor\t: 1\ncpu MHz\t\t: 800.0\n")
     assert Throttling(run, str(tmp_path)).conditions().frequency_mhz == pytest.approx(2499.998)
 
 
@@ -99,7 +92,7 @@ def test_without_a_driver_the_processors_own_word_counts_if_it_tells_anything(tm
     ],
 )
 def test_bits_of_the_firmware_that_mean_slower(pi: Path, run: Run, bits: str, throttled: bool) -> None:
-    put(pi, FIRMWARE, f"{bits}\n")
+    put(pi / FIRMWARE, f"{bits}\n")
     assert Throttling(run, str(pi)).conditions().throttled == throttled
 
 
@@ -108,18 +101,18 @@ def test_what_happened_between_two_readings_is_seen_and_what_happened_before_is_
     seen = []
     # At first it had low voltage once; then it is throttled for a moment between readings; then nothing happens.
     for bits in ("10000", "50000", "50000", "d0000", "d0000"):
-        put(pi, FIRMWARE, bits)
+        put(pi / FIRMWARE, bits)
         seen.append(throttling.conditions().throttled)
     assert seen == [False, True, False, True, False]
 
 
 def test_counters_of_x86_tell_from_the_second_reading_on(tmp_path: Path, run: Run) -> None:
-    put(tmp_path, f"{CPU}/cpu0/thermal_throttle/core_throttle_count", "7\n")
-    put(tmp_path, f"{CPU}/cpu0/thermal_throttle/package_throttle_count", "100\n")
+    put(tmp_path / f"{CPU}/cpu0/thermal_throttle/core_throttle_count", "7\n")
+    put(tmp_path / f"{CPU}/cpu0/thermal_throttle/package_throttle_count", "100\n")
     throttling = Throttling(run, str(tmp_path))
     assert throttling.conditions().throttled is None
     assert throttling.conditions().throttled is False
-    put(tmp_path, f"{CPU}/cpu1/thermal_throttle/core_throttle_count", "1\n")
+    put(tmp_path / f"{CPU}/cpu1/thermal_throttle/core_throttle_count", "1\n")
     assert throttling.conditions().throttled is True
     assert throttling.conditions().throttled is False
 
@@ -127,7 +120,7 @@ def test_counters_of_x86_tell_from_the_second_reading_on(tmp_path: Path, run: Ru
 @pytest.mark.parametrize("nonsense", ["", "nan", "inf", "1e+9", "-", "0x", "x" * 100_000, "9" * 100_000, "\x00\xff"])
 def test_nonsense_is_nothing_known(pi: Path, run: Run, nonsense: str) -> None:
     for name in (FIRMWARE, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "sys/class/thermal/thermal_zone0/temp"):
-        put(pi, name, nonsense)
+        put(pi / name, nonsense)
     (pi / "sys/class/thermal/thermal_zone1/temp").unlink()
     found = Throttling(run, str(pi)).conditions()
     assert (found.frequency_mhz, found.temperature_c, found.throttled) == (None, None, None)
@@ -198,7 +191,7 @@ def test_a_name_that_no_governor_has_is_refused(pi: Path, run: Run, name: str) -
 
 
 def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tmp_path: Path) -> None:
-    put(pi, f"{CPU}/cpufreq/policy0/scaling_governor", f"$(touch {tmp_path}/run)\n")
+    put(pi / f"{CPU}/cpufreq/policy0/scaling_governor", f"$(touch {tmp_path}/run)\n")
     with governor(run, "performance", str(pi)):
         pass
     assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from support.commands import generous
+from support.commands import generous, put
 from support.profiles import write_entry
 
 from edgedeploy.base.progress import SILENT, Progress
@@ -99,11 +99,6 @@ def get(server: Server, target: Path, patience: Patience = HASTE, progress: Prog
     download(server.url, target, size=len(CONTENT), sha256=SHA256, progress=progress, patience=patience)
 
 
-def leave_part(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True)
-    part_of(target).write_bytes(content)
-
-
 def answer(status: int, body: bytes = b"", **headers: str | int) -> Callable[[Handler], None]:
     return lambda handler: handler.reply(status, body, **headers)
 
@@ -129,7 +124,7 @@ TRANSFERS: dict[str, tuple[int | None, list[Callable[[Handler], None]], list[str
 def test_a_file_arrives_whole_and_nothing_else_is_left(server: Server, target: Path, case: str) -> None:
     part, answers, ranges = TRANSFERS[case]
     if part is not None:
-        leave_part(target, CONTENT[:part])
+        put(part_of(target), CONTENT[:part])
     server.answers = [*answers]
     for _ in range(2):  # what is there is not asked for again
         get(server, target)
@@ -139,7 +134,7 @@ def test_a_file_arrives_whole_and_nothing_else_is_left(server: Server, target: P
 
 
 def test_a_range_of_a_file_of_another_size_is_refused(server: Server, target: Path) -> None:
-    leave_part(target, CONTENT[:1000])
+    put(part_of(target), CONTENT[:1000])
     server.answers = [answer(206, b"x", Content_Range="bytes 1000-1000/1001")]
     with pytest.raises(DownloadError, match="1,001 bytes"):
         get(server, target)

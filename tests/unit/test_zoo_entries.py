@@ -12,7 +12,7 @@ import onnx
 import pytest
 from conftest import Command
 from support import quantised_networks
-from support.commands import refusal
+from support.commands import put, refusal
 from support.networks import Graph
 
 from edgedeploy.base.catalog import builtin_folder
@@ -123,10 +123,9 @@ def test_label_sets_have_all_names_in_order(name: str, count: int, first: str, l
 def test_labels_of_the_working_folder_go_first_or_are_given_by_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "models" / "labels").mkdir(parents=True)
-    (tmp_path / "models" / "labels" / "coco.txt").write_text("cat\ndog\n\n")
+    path = put(tmp_path / "models" / "labels" / "coco.txt", "cat\ndog\n\n")
     monkeypatch.chdir(tmp_path)
-    assert load_labels("coco") == load_labels(str(tmp_path / "models/labels/coco.txt")) == ["cat", "dog"]
+    assert load_labels("coco") == load_labels(str(path)) == ["cat", "dog"]
 
 
 def test_an_unknown_label_set_is_answered_with_near_names() -> None:

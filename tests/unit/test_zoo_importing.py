@@ -9,7 +9,7 @@ import onnx
 import pytest
 import yaml
 from conftest import Command
-from support.commands import output_of, refusal
+from support.commands import output_of, put, refusal
 from support.networks import Graph
 
 from edgedeploy.zoo.entry import MODELS, load_labels
@@ -157,16 +157,11 @@ def test_a_name_is_replaced_only_on_request(command: Command, tmp_path: Path) ->
     assert (entries() / "mine.onnx").read_bytes() == second.read_bytes()
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 UNSUITABLE: dict[str, tuple[Callable[[Path], list[Path]], str]] = {
-    "no network": (lambda folder: [written(folder / "net.onnx", b"MZ" + bytes(100))], "is not a network"),
+    "no network": (lambda folder: [put(folder / "net.onnx", b"MZ" + bytes(100))], "is not a network"),
     "two networks": (lambda folder: [detector(folder / f"{n}.onnx") for n in (1, 2)], "not those of one network"),
     "a network and a picture": (
-        lambda folder: [detector(folder / "net.onnx"), written(folder / "cat.jpg", b"\xff\xd8\xff")],
+        lambda folder: [detector(folder / "net.onnx"), put(folder / "cat.jpg", b"\xff\xd8\xff")],
         "cat.jpg",
     ),
     "a pipe": (lambda folder: [os.mkfifo(folder / "net.onnx") or folder / "net.onnx"], "it is a pipe"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.commands import put
 
 from edgedeploy.benchmarking import wheels
 from edgedeploy.benchmarking.engine_program import NAMES
@@ -50,14 +51,8 @@ def zoo_file(content: bytes = CONTENT, **fields: Any) -> ZooFile:
     return ZooFile(**({"name": "net.onnx", "sha256": digest, "size": len(content)} | fields))
 
 
-def put(path: Path, content: bytes = CONTENT) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 def test_a_file_beside_the_document_counts_only_if_it_is_said_to_be_bundled(tmp_path: Path) -> None:
-    path = put(tmp_path / "net.onnx")
+    path = put(tmp_path / "net.onnx", CONTENT)
     assert store.fetch(zoo_file(bundled=True), folder=tmp_path) == path
     assert store.locate(zoo_file(), tmp_path) is None
 
@@ -81,19 +76,19 @@ def test_a_changed_bundled_file_says_what_to_state_where(tmp_path: Path) -> None
 
 def test_a_mirror_is_searched_by_content_whatever_the_name(tmp_path: Path, mirror: Path) -> None:
     put(mirror / "net.onnx", CONTENT[::-1])
-    path = put(mirror / "deep" / "renamed.bin")
+    path = put(mirror / "deep" / "renamed.bin", CONTENT)
     assert store.locate(zoo_file(), tmp_path) == path
 
 
 def test_a_mirror_goes_before_the_cache(tmp_path: Path, mirror: Path) -> None:
-    put(store.cache_path(zoo_file()))
-    path = put(mirror / "net.onnx")
+    put(store.cache_path(zoo_file()), CONTENT)
+    path = put(mirror / "net.onnx", CONTENT)
     assert store.locate(zoo_file(), tmp_path) == path
     assert [copy.place for copy in store.copies(zoo_file(), tmp_path)] == ["mirror", "cached"]
 
 
 def test_mirrors_may_be_several(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = put(tmp_path / "second" / "net.onnx")
+    path = put(tmp_path / "second" / "net.onnx", CONTENT)
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{mirror}{os.pathsep}{path.parent}")
     assert store.locate(zoo_file(), tmp_path) == path
 
@@ -102,12 +97,12 @@ def test_a_symbolic_link_in_a_circle_ends(tmp_path: Path, mirror: Path) -> None:
     (mirror / "deep" / "back").symlink_to(mirror)
     (mirror / "dangling").symlink_to(mirror / "nothing")
     os.mkfifo(mirror / "pipe")
-    path = put(mirror / "deep" / "net.onnx")
+    path = put(mirror / "deep" / "net.onnx", CONTENT)
     assert store.locate(zoo_file(), tmp_path) == path
 
 
 def test_a_file_put_into_the_cache_by_hand_is_found_until_it_is_damaged(tmp_path: Path) -> None:
-    path = put(store.cache_path(zoo_file()))
+    path = put(store.cache_path(zoo_file()), CONTENT)
     assert store.locate(zoo_file(), tmp_path) == path
     put(path, CONTENT[::-1])
     os.utime(path, ns=(0, 0))
@@ -133,9 +128,9 @@ def test_an_address_is_told_without_its_secrets(tmp_path: Path) -> None:
 
 
 def test_remove_takes_the_cached_file_and_its_partial_only(tmp_path: Path, mirror: Path) -> None:
-    kept = put(mirror / "net.onnx")
-    cached = put(store.cache_path(zoo_file()))
-    put(cached.with_name("net.onnx.part"))
+    kept = put(mirror / "net.onnx", CONTENT)
+    cached = put(store.cache_path(zoo_file()), CONTENT)
+    put(cached.with_name("net.onnx.part"), CONTENT)
     assert store.remove(zoo_file())
     assert not cached.parent.exists()
     assert kept.exists()
@@ -145,7 +140,7 @@ def test_remove_takes_the_cached_file_and_its_partial_only(tmp_path: Path, mirro
 def test_pull_gives_all_files_in_order_and_verify_finds_them(tmp_path: Path) -> None:
     second = b"second"
     files = [zoo_file(), zoo_file(second)]
-    paths = [put(store.cache_path(files[0])), put(store.cache_path(files[1]), second)]
+    paths = [put(store.cache_path(files[0]), CONTENT), put(store.cache_path(files[1]), second)]
     assert [path.name for path in paths] == ["net.onnx"] * 2, "files of one name lie side by side"
     model = ZooModel(
         task="test", description="", licence="", files=files, input=ModelInput(name="data", shape=[1, 3, 8, 8])
@@ -259,7 +254,7 @@ def test_what_is_removed_from_the_cache_takes_its_wheel_along(index: Path, tmp_p
 
 
 def test_a_mirror_needs_no_wheel(tmp_path: Path, mirror: Path, downloads: list[str]) -> None:
-    path = put(mirror / "other.bin")
+    path = put(mirror / "other.bin", CONTENT)
     assert store.fetch(inside(), folder=tmp_path) == path
     assert downloads == []
 
