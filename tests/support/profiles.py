@@ -8,6 +8,7 @@ import yaml
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.target.board import Board, load_board
+from support.commands import put
 
 
 def write_profile(folder: Path, base: str, **fields: object) -> str:
@@ -22,10 +23,8 @@ def write_entry(entry: str, content: bytes, **file: object) -> Path:
     """An entry of the working folder for a network in a file of this content; `file` says where that is from."""
     stated = {"name": f"{entry}.onnx", "sha256": hashlib.sha256(content).hexdigest(), "size": len(content), **file}
     about = {"task": "classification", "description": "a toy", "licence": "none stated", "files": [stated]}
-    path = Path("models", f"{entry}.yaml")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump({**about, "input": {"name": "data", "shape": [1, 3, 8, 8]}}))
-    return path
+    written = yaml.safe_dump({**about, "input": {"name": "data", "shape": [1, 3, 8, 8]}})
+    return put(Path("models", f"{entry}.yaml"), written)
 
 
 def x86(cpu: str, bits: int) -> Board:

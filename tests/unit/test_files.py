@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.commands import Notebook
+from support.commands import Notebook, put
 
 from edgedeploy.base import cache as folder_cache
 from edgedeploy.base.cache import FolderCache
@@ -35,9 +35,7 @@ def test_a_file_appears_with_its_folders_when_it_is_whole(tmp_path: Path) -> Non
 def test_what_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     fail_writing(tmp_path / "a" / "b" / "file.txt")
     assert not list(tmp_path.iterdir())
-    old = tmp_path / "a" / "file.txt"
-    old.parent.mkdir()
-    old.write_text("old")
+    old = put(tmp_path / "a" / "file.txt", "old")
     fail_writing(old)
     fail_writing(tmp_path / "a" / "other" / "file.txt")
     assert [path.name for path in old.parent.iterdir()] == ["file.txt"]
@@ -94,8 +92,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(folder: Path) -> None:
-    (folder / "inner").mkdir()
-    (folder / "inner" / "file").write_text("whole")
+    put(folder / "inner" / "file", "whole")
 
 
 def holds(folder: Path) -> bool:

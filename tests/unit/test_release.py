@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import executable, printed
+from support.commands import executable, printed, put
 
 from edgedeploy.errors import InputError, ReleaseError, UnsuitableBoardError
 from edgedeploy.package.manifest import Abi
@@ -262,9 +262,7 @@ class Shell:
         self.home, self.shell, self.programs = home, shell, programs
         self.base = home / BASE
         for identity in ALL[:3]:
-            folder = self.base / "releases" / "digits" / identity
-            folder.mkdir(parents=True)
-            (folder / "agent").write_text(identity)
+            put(self.base / "releases" / "digits" / identity / "agent", identity)
         (self.base / "blobs").mkdir()
 
     def run(self, script: str, *arguments: str, **options: Any) -> Completed:
@@ -341,8 +339,7 @@ def test_a_switch_that_is_cut_off_anywhere_leaves_a_sound_record(tmp_path: Path)
         board = Shell(folder / "home", ["sh"])
         board.switch(A)
         programs = folder / "bin"
-        programs.mkdir()
-        (programs / "count").write_text("0")
+        put(programs / "count", "0")
         for name in CALLED:
             executable(programs / name, CUT.format(folder=programs, number=number, program=shutil.which(name)))
         board.programs = programs

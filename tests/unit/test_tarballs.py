@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support import archives
 from support.archives import END, bomb, entry, header, pythons
-from support.commands import printed
+from support.commands import printed, put
 
 from edgedeploy.base import tarballs
 from edgedeploy.base.tarballs import DamagedArchiveError, opened_archive, write_archive
@@ -134,8 +134,7 @@ def test_what_pythons_tarfile_writes_is_read(tmp_path: Path, form: int) -> None:
 @pytest.mark.parametrize("form", ["ustar", "gnu", "pax"])
 def test_what_tar_writes_of_plain_files_is_read_or_refused(tmp_path: Path, form: str) -> None:
     for name, content in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
+        put(tmp_path / name, content)
     printed("tar", "-C", tmp_path, f"--format={form}", "-czf", tmp_path / "a.tar.gz", *FILES)
     if form == "pax":  # times of files are in extended headers
         with pytest.raises(DamagedArchiveError, match="is not a plain file"):
