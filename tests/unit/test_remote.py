@@ -29,15 +29,8 @@ HOSTS = (
 def known_hosts(tmp_path: Path) -> Path:
     path = tmp_path / "known_hosts"
     lines = [f"{names} {LINE}" for names in NAMES]
-    odd = [
-        "",
-        "# a comment",
-        "plain",
-        "plain ssh-rsa",
-        "plain ssh-rsa AAAA",
-        "plain ssh-ed25519 ?",
-        f"@other plain {LINE}",
-    ]
+    odd = ["", "# a comment", f"@other plain {LINE}"]
+    odd += ["plain", "plain ssh-rsa", "plain ssh-rsa AAAA", "plain ssh-ed25519 ?"]
     marked = [f"@revoked plain {LINE}", f"@cert-authority *.example.org {LINE}", f"\t plain\t {LINE} x y"]
     path.write_text("\n".join([*lines, *odd, *marked]))
     return path
