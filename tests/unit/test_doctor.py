@@ -259,7 +259,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     ("disk", "variable", "state", "said"),
     [
         ("size=256k", "XDG_CACHE_HOME", State.FAILED, "{disk}/edgedeploy cannot be written: No space left on device"),
-        ("size=64m", "XDG_CACHE_HOME", State.WARNING, "^0.1 GiB are free"),
+        ("size=64m", "XDG_CACHE_HOME", State.WARNING, r"^0\.1 GiB are free"),
         ("size=16m,ro", "XDG_DATA_HOME", State.FAILED, "Read-only file system"),
     ],
     indirect=["disk"],

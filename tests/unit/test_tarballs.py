@@ -21,7 +21,6 @@ from edgedeploy.base.tarballs import DamagedArchiveError, opened_archive, write_
 FILES = {"manifest.json": b"{}", "model.so": b"code" * 1000, "selftest/input-0.bin": bytes(512), "empty": b""}
 
 MODEL = entry(b"model.so", b"code" * 200)
-PLAIN = [["model.so", 800]]
 
 # What is read, and what is refused, with a part of the reason. Each begins or ends with a sound file.
 SOUND = {
@@ -104,7 +103,7 @@ def test_verdicts_are_the_same_under_every_python(python: Path, all_archives: li
     program = [python, "-E", "-m", archives.__name__, tarballs.__file__, *all_archives]
     said = json.loads(printed(*program, cwd=Path(archives.__file__).parents[1]))
     verdicts: dict[str, Any] = said["verdicts"]
-    assert {name: verdicts[name] for name in SOUND} == dict.fromkeys(SOUND, PLAIN)
+    assert all(verdicts[name] == [["model.so", 800]] for name in SOUND), verdicts
     for name, (_, why) in REFUSED.items():
         assert why in verdicts[name], name
     assert all(isinstance(verdicts[name], str) for name in BOMBS)
