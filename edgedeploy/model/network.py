@@ -47,7 +47,7 @@ class Network:
     # of rounding alone. None if the program has only one set of kernels.
     other_kernels: Reference | None = None
     other_kernels_name: str = ""  # a name for these kernels
-    # One inference by a third, possibly slow program, used if the code differs from `reference`. None if there is none.
+    # One inference by a third, possibly slow program, used if the code differs from `reference`; None without one.
     second_opinion: Reference | None = None
     second_opinion_name: str = ""  # that program and its version
     # `reference` and `second_opinion`, one operator at a time, for networks that are too large for that program.

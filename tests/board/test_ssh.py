@@ -233,7 +233,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"host": "no-such-board.invalid"}, "no host"),
+        ({"host": "no-such-board.invalid"}, "unknown host"),
         ({"port": 1}, "cannot be reached: Connection refused"),
         ({"user": "nobody-here"}, "refuses the login"),
     ],

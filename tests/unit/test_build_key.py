@@ -129,7 +129,7 @@ BYSTANDERS = {
     "base": "__init__ cache catalog closing extras files opencv plugins programs progress settings streams"
     " supervision text workers",
     "records": "__init__ database events header lines trial",
-    "runtime": "__init__ interface opencl session timing",
+    "runtime": "__init__ opencl opening session timing",
     "virtual": "__init__ emulation",
     "zoo": "__init__ download store wheel",
 }
