@@ -542,7 +542,9 @@ def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Pat
 
 # Zig builds its C++ library first.
 @pytest.mark.parametrize("toolchain", ["native", pytest.param("zig", marks=pytest.mark.slow)])
-def test_the_examples_in_cxx(command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str) -> None:
+def test_the_examples_in_cxx_classify_and_follow_releases(
+    command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str
+) -> None:
     """They classify and follow releases. CMake builds them: with zig over the static library."""
     need("cmake", "cmake")
     options = [f"-DCMAKE_PREFIX_PATH={written}", f"-DSTATIC_RUNTIME={'ON' if toolchain == 'zig' else 'OFF'}"]

@@ -63,7 +63,9 @@ def test_a_build_uses_what_tuning_found(network: Path, board: Path, board_comman
 
 
 @pytest.mark.slow
-def test_two_tasks_of_eight_trials(network: Path, board: Path, board_command: Command, tmp_path: Path) -> None:
+def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
+    network: Path, board: Path, board_command: Command, tmp_path: Path
+) -> None:
     records = tmp_path / "records"
     tune = ("tune", network, "--board", board, "--tasks", "0-1", "-o", records, "--json")
     output = output_of(board_command, *tune, "--trials", 8)

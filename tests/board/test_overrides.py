@@ -240,7 +240,9 @@ def test_known_values_are_completed() -> None:
         ("rpi-armhf", ["--cross-compiler", "arm-linux-gnueabihf-gcc"], "arm-linux-gnueabihf"),
     ],
 )
-def test_overrides_pass_self_tests(board_command: Command, board: str, options: list[str], compiler: str) -> None:
+def test_what_was_built_with_overrides_passes_its_self_test_on_a_virtual_board(
+    board_command: Command, board: str, options: list[str], compiler: str
+) -> None:
     if compiler:
         need(f"{compiler}-gcc", f"g++-{compiler}")
     [said] = json_of(board_command, "build", "digits", "--board", board, *options, "--virtual")

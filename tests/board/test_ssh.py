@@ -176,7 +176,9 @@ def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Pat
     refused("desk", BoardConnectionError, "(?s)OpenSSH refuses.*nosuchoption")
 
 
-def test_openssh_may_be_absent(own: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_openssh_its_configuration_is_ignored_and_a_note_says_so(
+    own: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     write_config(ssh, stanza("desk", own))
     shutil.copy(own.key, ssh / "id_ed25519")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -110,7 +110,9 @@ def descendants() -> set[int]:
 
 @pytest.mark.quick("local")
 @pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
-def test_a_board_is_tuned(board: str, start: Start, network: Path, board_command: Command, tmp_path: Path) -> None:
+def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
+    board: str, start: Start, network: Path, board_command: Command, tmp_path: Path
+) -> None:
     virtual = start(board, name=f"tune-{board}")
     records = tmp_path / "records"
     place = ("--board", board, "--host", f"virtual:{virtual.name}")
