@@ -19,7 +19,6 @@ from support.networks import tiny
 from edgedeploy.agent.build import agent_for
 from edgedeploy.target.board import load_board
 
-RANDOM = np.random.default_rng(1)
 GREETING = greeting(b"client:k -timeout=0.0001")
 
 
@@ -68,24 +67,27 @@ def said_to(port: int, content: bytes) -> bytes:
 
 
 def test_greetings(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
     with ending_well(agent, tmp_path / "work") as port:
         for number in range(many(12_000)):
-            content = damaged(GREETING, RANDOM) if number % 4 else RANDOM.bytes(int(RANDOM.integers(64)))
+            content = damaged(GREETING, random) if number % 4 else random.bytes(int(random.integers(64)))
             said_to(port, content)
         assert said_to(port, GREETING).startswith(MAGIC)
 
 
 def test_messages_of_sessions(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
     """What they do in their own process is TVM's business, but the server goes on."""
+    random = np.random.default_rng(2)
     # Their length, and what TVM asks of a server first: its protocol's version (`RPCCode`, rpc_reference.h).
     message = struct.pack("<qi", 32, 3) + b"0.27.0" + bytes(22)
     with ending_well(agent, tmp_path / "work") as port:
         for _ in range(many(200)):
-            said_to(port, GREETING + damaged(message, RANDOM))
+            said_to(port, GREETING + damaged(message, random))
         assert said_to(port, GREETING).startswith(MAGIC)
 
 
 def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
     sound = struct.pack("<ii", TRACKER_MAGIC, 1) + b"0" + struct.pack("<i", 1) + b"0" + struct.pack("<i", 4) + b'["k"]'
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
@@ -93,28 +95,30 @@ def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: 
         with ending_well(agent, tmp_path / "work", "--tracker", address):
             for _ in range(max(1, many(10))):
                 with listener.accept()[0] as stream, suppress(OSError):
-                    stream.sendall(damaged(sound, RANDOM))
+                    stream.sendall(damaged(sound, random))
                     stream.shutdown(socket.SHUT_WR)
                     while stream.recv(4096):
                         pass
 
 
 def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> None:
+    random = np.random.default_rng(4)
     data = (package / "selftest" / "input-0.bin").read_bytes()
     commands = ("run", "measure", "measure-end-to-end", "profile")
     requests = [*(request(command, data, id="x", repeat=2, warmup=0) for command in commands), request("status")]
     for _ in range(many(200)):
-        chosen = [requests[int(RANDOM.integers(len(requests)))] for _ in range(3)]
-        head, _, rest = damaged(chosen[1].partition(b"\n")[0], RANDOM).partition(b"\n")
+        chosen = [requests[int(random.integers(len(requests)))] for _ in range(3)]
+        head, _, rest = damaged(chosen[1].partition(b"\n")[0], random).partition(b"\n")
         done = call(agent, "serve", package, stdin=chosen[0] + head + b"\n" + rest + chosen[2])
         assert done.returncode in (0, 7), done.stderr
 
 
 def test_packages(agent: Path, package: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
     manifest = (package / "manifest.json").read_bytes()
     for number in range(many(200)):
         shutil.copytree(package, tmp_path / "damaged", dirs_exist_ok=True)
-        (tmp_path / "damaged" / "manifest.json").write_bytes(damaged(manifest, RANDOM))
+        (tmp_path / "damaged" / "manifest.json").write_bytes(damaged(manifest, random))
         command = ("verify", "selftest", "run")[number % 3]
         options = ["--fill", "selftest"] if command == "run" else []
         done = call(agent, command, tmp_path / "damaged", *options)

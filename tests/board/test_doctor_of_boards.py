@@ -254,7 +254,7 @@ def test_a_board_without_opencl_says_what_is_missing_there(graphics: Case) -> No
     found = finding(graphics, "devices")
     assert found.found.startswith("no libOpenCL: ")
     assert found.hints == ("on the board: sudo apt install ocl-icd-libopencl1",)
-    assert finding(graphics, "GPU nodes").found == "there is no /dev/dri/renderD*"
+    assert finding(graphics, "GPU nodes").found == "no /dev/dri/renderD* found"
 
 
 def test_a_closed_gpu_node_names_its_group(graphics: Case, line: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
