@@ -100,7 +100,7 @@ class Record:
 
 
 def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
-    """Read the files of a recording."""
+    """Read the files of a recording, in which files have their real paths, however `agent` and `library` name them."""
     places: dict[int, int] = {}
     blocks: list[Block] = []
     mappings: list[Mapping] = []
@@ -119,7 +119,7 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
     index = np.zeros(max(places) + 1, np.int64)
     index[list(places)] = list(places.values())
     runs[:, 0] = index[runs[:, 0]]
-    return Record(blocks, runs, mappings, agent, library)
+    return Record(blocks, runs, mappings, agent.resolve(), library.resolve())
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,17 @@ def test_what_the_recorder_writes_is_read(tmp_path: Path) -> None:
     assert record.mappings == [Mapping(0x5500000000, 0x5500004000, 0x1000, Path("/a folder/model.so"))]
 
 
+def test_an_agent_in_a_linked_folder_is_known_by_its_real_path(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "link").symlink_to("cache")
+    agent = tmp_path / "cache/agent"
+    none = " ".join("0" * len(MISSES))
+    (tmp_path / "blocks").write_text(f"block 0 1000 {none} 1f2003d5\nfile 1000 2000 0 {agent}\n")
+    np.array([[0, 1]], np.uint32).tofile(tmp_path / "trace")
+    record = read_record(tmp_path, agent=tmp_path / "link/agent", library=LIBRARY)
+    assert record.places() == [(record.agent, 0)]
+
+
 def test_a_record_of_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "blocks").write_text("")
     (tmp_path / "trace").write_bytes(b"")
