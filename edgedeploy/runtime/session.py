@@ -6,7 +6,8 @@ import os
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -127,7 +128,7 @@ class Session:
         uploads = list(zip(checked, arguments[: len(checked)], strict=True)) if self.device_name else []
 
         def call() -> Any:
-            with flushed_to_zero():
+            with _inference():
                 for array, place in uploads:
                     place.copyfrom(array)
                 returned = main(*arguments)
@@ -175,7 +176,7 @@ class Session:
             main(*arguments)
             self._device.sync()
 
-        with flushed_to_zero():
+        with _inference():
             timed: Callable[[], Any] = self.bind(tensors) if self._tail else call
             for _ in range(warmup):
                 timed()
@@ -203,7 +204,7 @@ class Session:
         machine = relax.VirtualMachine(self._library, self._device)
         machine.set_instrument(watch)
         times: dict[str, list[float]] = {}
-        with flushed_to_zero():
+        with _inference():
             for index in range(warmup + repeat):
                 sums.clear()
                 machine[self._function](*arguments)
@@ -308,6 +309,17 @@ def check_threads(threads: int) -> int:
     if threads > processors():
         raise InputError(f"{threads} threads were asked for", why=f"there are {processors()} processors")
     return threads
+
+
+@contextmanager
+def _inference() -> Iterator[None]:
+    """Call the network; it checks its arguments, which are as the manifest describes."""
+    try:
+        with flushed_to_zero():
+            yield
+    except (TypeError, ValueError) as error:
+        what = "the package's library takes other inputs than its manifest describes"
+        raise PackageError(what, why=last_line(error)) from error
 
 
 def _listed(returned: Any) -> list[Any]:

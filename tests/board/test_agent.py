@@ -137,6 +137,17 @@ def test_an_output_of_another_shape_or_dtype_is_refused(agent: Path, package: Pa
         assert named in refused(agent, *command, package, code=8)
 
 
+@pytest.mark.parametrize("edit", [lambda shape: shape[1:], lambda shape: [1, *shape]], ids=["lower", "higher"])
+def test_inputs_of_another_rank_than_the_networks_are_refused(
+    agent: Path, package: Path, edit: Callable[[list[int]], list[int]]
+) -> None:
+    with manifest_of(package) as manifest:
+        manifest["inputs"][0]["shape"] = edit(manifest["inputs"][0]["shape"])
+    said = "the network takes other inputs than its manifest describes"
+    for command in (["selftest"], ["run", "--fill", "ones"]):
+        assert said in refused(agent, *command, package, code=8)
+
+
 def test_a_wrong_number_of_outputs_is_refused(agent: Path, package: Path) -> None:
     with manifest_of(package) as manifest:
         manifest["outputs"] *= 2

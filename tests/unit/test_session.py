@@ -20,8 +20,11 @@ from edgedeploy.compile.output import packing
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.output.packing import lifted
 from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.errors import PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.manifest import LIBRARY_NAME
+from edgedeploy.package.members import weights_of
 from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
@@ -243,3 +246,14 @@ def test_weights_that_grow_little_are_transformed_by_the_build(tmp_path: Path, m
     assert len(lifted(lower_network(network, LOCAL, at_load=True).module).weights) == 1
     monkeypatch.setattr(packing, "LEAST_GROWTH", 1 << 30)
     assert not lifted(lower_network(network, LOCAL, at_load=True).module).weights
+
+
+@pytest.mark.parametrize("shape", [[4, 24, 24], [1, 1, 4, 24, 24]], ids=["lower", "higher"])
+def test_a_manifest_of_another_rank_than_the_librarys_is_refused(tmp_path: Path, shape: list[int]) -> None:
+    manifest, contents = read_package(packaged(layers(tmp_path / "net.onnx")).path)
+    manifest = manifest.model_copy(update={"inputs": [manifest.inputs[0].model_copy(update={"shape": shape})]})
+    session = Session(manifest, contents[LIBRARY_NAME], weights=weights_of(manifest, contents))
+    given = {"data": image().reshape(shape)}
+    for use in (session.run, session.measure, session.function_times):
+        with pytest.raises(PackageError, match="takes other inputs than its manifest describes"):
+            use(given)
