@@ -5,7 +5,7 @@
 
 namespace agent {
 
-// Where an uploaded file of that name goes: its last part, in `folder`. Failure(kOther) if there is none.
+// Where an uploaded file of that name goes: its last part, in `folder`. Failure(kOther) if the name has no last part.
 std::string WorkPath(const std::string& folder, const std::string& name);
 
 // Serves the connection until the client leaves; runs in the child. Returns the process's exit code.

@@ -54,7 +54,7 @@ class SharedMemory {
 class SharingReader : public RequestReader {
  public:
   using RequestReader::RequestReader;
-  // The first descriptor that came and was not taken yet. Failure(kInput) if there is none.
+  // The first descriptor that came and was not taken yet. Failure(kInput) if none came.
   Descriptor TakeDescriptor();
 
  protected:

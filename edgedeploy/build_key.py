@@ -44,7 +44,7 @@ MAKES_PACKAGES = (
     "target",
     "version.py",
     "vision/__init__.py",
-    "vision/camera.py",
+    "vision/frames.py",
     "vision/geometry.py",
     "vision/preprocess.py",
     "zoo/entry.py",

@@ -120,7 +120,7 @@ struct Api {
 // Opens the library at the first call. Fails with kUnavailable, each time, where there is none.
 const Api& Library();
 
-// There is no library, no driver, no device, or not that one.
+// OpenCL's library, its driver or the device that was asked for is missing.
 inline constexpr const char* kUnavailable = "OpenCLUnavailable";
 // A program does not compile for a device; the message holds the compiler's log.
 inline constexpr const char* kBuild = "OpenCLBuildError";

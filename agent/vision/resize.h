@@ -1,4 +1,4 @@
-// Resizing as other programs do it, to the same levels: edgedeploy/vision/camera.py and preprocess.py say whose.
+// Resizing as other programs do it, to the same levels: edgedeploy/vision/frames.py and preprocess.py say whose.
 #pragma once
 
 #include <vector>

@@ -18,8 +18,8 @@ from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.usage import Camera, ModelInput
 from edgedeploy.runtime.opening import Runner
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.vision.camera import frame_of
 from edgedeploy.vision.crop import Rectangle, RotatedCrop
+from edgedeploy.vision.frames import frame_of
 from edgedeploy.vision.geometry import Frame, framed
 from edgedeploy.vision.preprocess import LineFit, Page, ScaledFit, filled, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection, View

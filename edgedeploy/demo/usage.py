@@ -21,9 +21,9 @@ from edgedeploy.model.network import Network as ImportedNetwork
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
 from edgedeploy.runtime.opening import Runner
-from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.decoders.classification import Classification
+from edgedeploy.vision.frames import Preparation
 from edgedeploy.vision.preprocess import LineFit, input_size
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own

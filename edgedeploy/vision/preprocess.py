@@ -14,7 +14,7 @@ from edgedeploy.base.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import Steps, TensorSpec, shown
 from edgedeploy.package.usage import Fit, ModelInput
-from edgedeploy.vision.camera import normalised, resize, triangle_weights
+from edgedeploy.vision.frames import normalised, resize, triangle_weights
 from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
 from edgedeploy.vision.results import View
 

@@ -23,7 +23,7 @@ from edgedeploy.package.usage import Camera
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
-from edgedeploy.vision.camera import frame_of, image_of
+from edgedeploy.vision.frames import frame_of, image_of
 from edgedeploy.vision.image import read_image, write_image
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot

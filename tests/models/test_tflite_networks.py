@@ -16,7 +16,7 @@ from edgedeploy.model.network import Network
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
-from edgedeploy.vision.camera import resize
+from edgedeploy.vision.frames import resize
 from edgedeploy.vision.image import read_image
 
 FLOAT = [

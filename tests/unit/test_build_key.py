@@ -84,7 +84,7 @@ def test_a_file_named_as_a_users_entry_has_a_package_of_its_own(
         "compile/new.py",
         *("target/board.py", "building.py", "build_key.py", "compile/backends/cpu/schedules/dense.py"),
         *("frontends/onnx/nodes.py", "model/heads.py", "target/opencl/profile.py", "package/abi.py"),
-        *("vision/camera.py", "package/manifest.py", "runtime/arrays.py", "compile/native/thread_pool.c"),
+        *("vision/frames.py", "package/manifest.py", "runtime/arrays.py", "compile/native/thread_pool.c"),
         *("compile/native/tvm.h", "selftest/tolerance.py", "target/toolchain.py", "records/best.py", "zoo/entry.py"),
     ],
 )

@@ -28,7 +28,7 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput
 from edgedeploy.target.board import load_board
-from edgedeploy.vision.camera import Preparation, frame_of, image_of, resampling
+from edgedeploy.vision.frames import Preparation, frame_of, image_of, resampling
 from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import LineFit, place, to_tensor

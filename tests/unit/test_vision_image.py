@@ -18,8 +18,8 @@ from support.recordings import moving, read_film, write_film
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.vision import source as sources
 from edgedeploy.vision import video
-from edgedeploy.vision.camera import resize
 from edgedeploy.vision.draw import _label_area, _shared, class_colour, draw, draw_enlarged
+from edgedeploy.vision.frames import resize
 from edgedeploy.vision.image import check_writable, read_image, write_image
 from edgedeploy.vision.results import Detection, Mask, Surface
 from edgedeploy.vision.source import open_source

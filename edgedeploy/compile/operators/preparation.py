@@ -1,7 +1,7 @@
 """A camera's frame as a network's input in one function: a few rows of the input at a time, on all threads.
 
 Their rows of the frame are converted and resized to the input's width, in integers, and stay in the first cache while
-the input's rows are computed from them. All levels are equal to those of `vision.camera`.
+the input's rows are computed from them. All levels are equal to those of `vision.frames`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.operators.builder import Parameter, function, in_vectors
-from edgedeploy.vision.camera import Axis, Preparation
+from edgedeploy.vision.frames import Axis, Preparation
 
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"  # the attribute of a function that prepares frames, as JSON
 ROWS = 8  # rows of the input that a task computes: neighbouring ones share rows of the frame

@@ -13,7 +13,7 @@ from edgedeploy.compile.ir.expressions import OPAQUE, Rewriter, constant, functi
 from edgedeploy.compile.operators.preparation import tables, write
 from edgedeploy.model.network import CutOff, Network, Reference
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.vision.camera import Preparation
+from edgedeploy.vision.frames import Preparation
 
 
 def entry_name(place: int) -> str:

@@ -19,7 +19,7 @@ from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Rows
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import divisors, is_worth_threads
 from edgedeploy.target.board import Board
-from edgedeploy.vision.camera import Preparation
+from edgedeploy.vision.frames import Preparation
 
 _WEIGHTS = 1  # the parameter that holds the weights of a recurrent layer's state
 
