@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -64,7 +64,7 @@ def build_key(
     records: Records | None = None,
     disabled_passes: Collection[str] = (),
     usage: Usage | None = None,
-    judge: str | None = None,
+    judges: Sequence[str] = (),
 ) -> str:
     """The key of a network's package for a board, tuning records, passes, its use, and what judges half precision."""
     linker = c_compiler(board)
@@ -83,7 +83,7 @@ def build_key(
         "other formats": _code_of_others(source.format),
         "disabled passes": sorted(set(disabled_passes)),
         "usage": usage.model_dump(mode="json") if usage else None,
-        "judge": judge,
+        "judges": [*judges],
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)

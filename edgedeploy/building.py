@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy.agent.build import agent_for, built_agent
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.files import is_file, replacing, write_text
+from edgedeploy.base.files import is_file, replacing, sha256_of, write_text
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.build_key import build_key, differences, versions
 from edgedeploy.errors import OutputError, PackageError, UnsupportedError, cause_of
@@ -33,7 +33,7 @@ from edgedeploy.records.database import Records
 from edgedeploy.runtime.opening import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.precision import Judge, check_precision, with_half
+from edgedeploy.selftest.precision import Example, Judge, check_precision, chooses, with_half
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.target.facts import Facts
@@ -124,6 +124,12 @@ class Use(Protocol):
         """The network as in a package for this use, and the package's record of the use."""
         ...
 
+    def picture(self, progress: Progress) -> Path | None:
+        """The image that a demo shows this network, if there is one."""
+
+    def example(self, network: Network, picture: Path) -> Example | None:
+        """That image as a network takes it, and what it makes of it."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -155,10 +161,17 @@ class Plan:
         return self.use.usage if self.use else None
 
     @cached_property
+    def picture(self) -> Path | None:
+        """The demo's image, if it judges which layers are in half precision."""
+        chosen = chooses(self.board.profile) and self.source.options.weights == "file"
+        return self.use.picture(self.progress) if self.use and chosen else None
+
+    @cached_property
     def key(self) -> str:
         """The package's key."""
-        judge = self.judge.identity() if self.judge else None
-        return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage, judge)
+        judges = [self.judge.identity()] if self.judge else []
+        judges += [sha256_of(self.picture)] if self.picture else []
+        return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage, judges)
 
     @property
     def short_key(self) -> str:
@@ -306,7 +319,10 @@ class Plan:
                 )
             entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
             network, cases, usage = entries[0]
-            network = with_half(network, board, cases, self.disabled_passes, progress, usage=usage, judge=self.judge)
+            example = self.use.example(network, self.picture) if self.use and usage and self.picture else None
+            network = with_half(
+                network, board, cases, self.disabled_passes, progress, usage=usage, judge=self.judge, example=example
+            )
             entries = [each._replace(network=replace(each.network, half=network.half)) for each in entries]
             limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
             contents: dict[str, bytes] = {}

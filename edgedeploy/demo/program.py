@@ -17,7 +17,7 @@ from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage
 from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.demo.usage import Part, find_use
+from edgedeploy.demo.usage import Part, demo_image, find_use
 from edgedeploy.errors import ModelError, UnknownNameError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.runtime.opening import Place, opening
@@ -26,7 +26,6 @@ from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file
-from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
 
@@ -37,14 +36,6 @@ def demo_of(model: str, kind: str | None = None) -> str | None:
     """The first demo of a network, with a decoder of this kind if one is stated."""
     demos = ((name, DEMOS.load(name)) for name in DEMOS.names())
     return next((name for name, demo in demos if demo.model == model and kind in (None, demo.decoder.kind)), None)
-
-
-def demo_image(name: str, progress: Progress = SILENT) -> Path:
-    """A demo's image, which is next to its file or its model's, or is downloaded."""
-    demo: Demo = DEMOS.load(name)
-    beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
-    folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
-    return fetch(demo.image, folder=folder, progress=progress)
 
 
 @dataclass(frozen=True)

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
 from typing_extensions import Self
 
 from edgedeploy.base.files import is_file
-from edgedeploy.demo.pipeline import Network, called, image_input
-from edgedeploy.demo.spec import DEMOS, Stage, loaded
-from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.demo.pipeline import Network, called, image_input, placed
+from edgedeploy.demo.spec import DEMOS, Demo, Stage, loaded
+from edgedeploy.errors import DownloadError, EdgedeployError, InputError, ModelError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.network import Network as ImportedNetwork
+from edgedeploy.model.tail.program import Tail
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
 from edgedeploy.runtime.opening import Runner
 from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.frames import Preparation
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import LineFit, input_size
+from edgedeploy.vision.results import Detection, same_results
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
+from edgedeploy.zoo.store import fetch
+
+Outputs = Mapping[str, np.ndarray]
 
 _LOG = logging.getLogger(__name__)
 _OTHER_CLASSES = (
@@ -125,6 +135,49 @@ class Part(Look):
         return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
 
 
+@dataclass(frozen=True)
+class ImageUse(Part):
+    """A part that is `fitted` to a network: images in, results out; `tensor` is the network's input."""
+
+    tensor: TensorSpec
+
+    @staticmethod
+    def fitting(part: Part, network: Described) -> ImageUse:
+        """A part of a demo for this network."""
+        return ImageUse(**vars(part.fitted(network)), tensor=network.inputs[0])
+
+    @property
+    def classifies(self) -> bool:
+        """Whether results are classes of the whole image."""
+        return isinstance(self.stage.decoder, Classification)
+
+    def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
+        """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
+        return placed(image, self.stage, self.input, self.tensor)
+
+    def results(self, outputs: Outputs, frame: Frame) -> list[Detection]:
+        """The results of outputs, in pixels of the image."""
+        names = called(list(outputs), self.outputs)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, self.labels)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A demo's own image, and what a network makes of it; `tail` computes its last results."""
+
+    use: ImageUse
+    inputs: Tensors
+    frame: Frame
+    tail: Tail | None
+
+    def same(self, one: Outputs, other: Outputs) -> bool:
+        """Whether outputs of the compiled part give the same results, as `vision.results.same_results` takes them."""
+        return same_results(*(self.use.results(self._results(each), self.frame) for each in (one, other)))
+
+    def _results(self, outputs: Outputs) -> Outputs:
+        return self.tail.run({**self.inputs, **outputs}) if self.tail else outputs
+
+
 def stated_entry(file: Path) -> str | None:
     """The zoo's entry in the metadata of a network's file, which `quantize` writes."""
     found, description = describing(file)
@@ -175,6 +228,23 @@ class Use:
         use = replace(self, part=self.part if part.labels else replace(self.part, labels=[]))
         return use._of_frames(network, part.stage, self.camera) if self.camera else (network, use.usage)
 
+    def picture(self, progress: Progress = SILENT) -> Path | None:
+        """The demo's image, if this is its first network; None, with a note, if it is not available."""
+        if self.camera or self.number > 1:
+            return None
+        try:
+            return demo_image(self.demo, progress)
+        except DownloadError as error:
+            progress.note(f"the image of the demo {self.demo} does not judge half precision: {error.cause}")
+            return None
+
+    def example(self, network: ImportedNetwork, picture: Path) -> Example | None:
+        """The demo's image as a network takes it, if that has one input and suits the demo."""
+        if len(network.inputs) > 1:
+            return None
+        use = ImageUse.fitting(self.part, network)
+        return Example(use, *use.feed(read_image(picture)), network.cut_off.tail if network.cut_off else None)
+
     def _of_frames(self, network: ImportedNetwork, stage: Stage, camera: Camera) -> tuple[ImportedNetwork, Usage]:
         from edgedeploy.compile.output.entries import taking_frames
 
@@ -214,6 +284,14 @@ def find_use(model: str, demo: str | None = None, camera: Camera | None = None) 
             hints=["name a demo with --demo; `edgedeploy demo` lists them"],
         )
     return replace(found, camera=camera)
+
+
+def demo_image(name: str, progress: Progress = SILENT) -> Path:
+    """A demo's image, which is next to its file or its model's, or is downloaded."""
+    demo: Demo = DEMOS.load(name)
+    beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
+    folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
+    return fetch(demo.image, folder=folder, progress=progress)
 
 
 def _found(model: str, demo: str | None) -> Use | None:

@@ -17,7 +17,7 @@ _MOST = 1 << 53  # every reader of JSON represents integers up to this exactly
 # Shares of less than a billion samples differ by more than one of the last.
 _DIGITS = 9
 Count = Annotated[int, Field(gt=0, le=_MOST)]
-JudgedBy = Literal["pictures", "given inputs", "test inputs"]
+JudgedBy = Literal["pictures and the demo's image", "pictures", "given inputs", "test inputs"]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 

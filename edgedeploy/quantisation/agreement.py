@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.demo.usage import ImageUse
 from edgedeploy.model.onnxruntime_session import computing, cpu_session
 from edgedeploy.model.quantised import Agreement
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.quantising import Layer, Ranges, quantise
 from edgedeploy.quantisation.samples import Samples, no_numbers
-from edgedeploy.vision.results import Box, Detection
+from edgedeploy.vision.results import matches
 
-OVERLAP = 0.5  # boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO
 _MOST_DB = 200.0  # the ratio without any noise
 
 # Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
@@ -77,7 +76,7 @@ def compare(
     before: onnx.ModelProto,
     after: onnx.ModelProto,
     samples: Samples,
-    usage: Usage | None,
+    usage: ImageUse | None,
     progress: Progress = SILENT,
     title: str = "compare",
 ) -> Comparison:
@@ -112,43 +111,6 @@ def compare(
     else:
         agreement = Agreement(of="outputs", value=float(np.mean(cosines)), samples=count)
     return Comparison(agreement, noise)
-
-
-def matches(one: Sequence[Detection], other: Sequence[Detection]) -> int:
-    """How many boxes of one list have a partner of the same class in the other, best scores first."""
-    free = [(each.class_id, each.box) for each in other if each.box]
-    count = 0
-    for found in sorted((each for each in one if each.box), key=lambda each: -(each.score or 0)):
-        assert found.box
-        best = best_match(found.box, [box for class_id, box in free if class_id == found.class_id])
-        if best is not None:
-            free.remove((found.class_id, best))
-            count += 1
-    return count
-
-
-def best_match(box: Box, others: Iterable[Box]) -> Box | None:
-    """The box that overlaps one the most, by `OVERLAP` or more."""
-    best = max(others, key=lambda other: overlap(box, other), default=None)
-    return best if best is not None and overlap(box, best) >= OVERLAP else None
-
-
-def intersection(one: Box, other: Box) -> float:
-    """The area of the intersection of two boxes."""
-    width, height = (min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1))
-    return max(width, 0.0) * max(height, 0.0)
-
-
-def area(box: Box) -> float:
-    """The area of a box."""
-    return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def overlap(one: Box, other: Box) -> float:
-    """Intersection over union of two boxes."""
-    common = intersection(one, other)
-    union = area(one) + area(other) - common
-    return common / union if union > 0 else 0.0
 
 
 def _comparable(expected: np.ndarray, found: np.ndarray) -> bool:

@@ -15,16 +15,14 @@ from edgedeploy.base.cache import key_of
 from edgedeploy.base.documents import first_fault
 from edgedeploy.base.files import is_file, is_folder
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.usage import Part
+from edgedeploy.demo.usage import ImageUse, Part
 from edgedeploy.errors import InputError
 from edgedeploy.model.network import Network
 from edgedeploy.model.quantised import Accuracy
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.quantisation.agreement import OVERLAP, area, best_match, intersection
-from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.samples import find_samples, identity_of, image_files
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.results import Box, Detection, label_of
+from edgedeploy.vision.results import OVERLAP, Box, Detection, area, best_match, intersection, label_of
 
 Run = Callable[[Tensors], Mapping[str, np.ndarray]]
 
@@ -32,6 +30,8 @@ _TOP = 5
 # As COCO counts: at most so many boxes of a class in an image, and precision at so many recalls from 0 to 1.
 _MOST_BOXES = 100
 _RECALLS = np.linspace(0, 1, 101)
+
+_LOW_THRESHOLD = 0.01  # boxes below a demo's threshold count if precision is averaged over all recalls
 
 _WORDNET = re.compile(r"^n\d{8}[_ -]")  # the prefix of ImageNet's folders: a number of WordNet
 
@@ -56,7 +56,7 @@ class Truth:
 class Evaluation:
     """Image files to evaluate a network on, with the numbers of their classes or the `Truth`s of all objects."""
 
-    usage: Usage
+    usage: ImageUse
     images: Sequence[tuple[Path, Any]]
 
     @property
@@ -72,7 +72,7 @@ class Evaluation:
         """
         labels = [label for _, label in self.images]
         if not self.usage.classifies:
-            found = self._results(run, self.usage.of_all_scores(), progress, title)
+            found = self._results(run, of_all_scores(self.usage), progress, title)
             return Score(mean_average_precision(labels, found), {})
         decoder = self.usage.stage.decoder.model_copy(update={"top": _TOP})
         usage = replace(self.usage, stage=self.usage.stage.model_copy(update={"decoder": decoder}))
@@ -85,7 +85,7 @@ class Evaluation:
         """The record of two networks' scores."""
         return Accuracy(of=self.measure, before=before.value, after=after.value, samples=len(self.images))
 
-    def _results(self, run: Run, usage: Usage, progress: Progress, title: str) -> list[list[Detection]]:
+    def _results(self, run: Run, usage: ImageUse, progress: Progress, title: str) -> list[list[Detection]]:
         found = []
         with progress.steps(title, len(self.images)) as advance:
             for file, _ in self.images:
@@ -93,6 +93,15 @@ class Evaluation:
                 found.append(usage.results(run(tensors), frame))
                 advance()
         return found
+
+
+def of_all_scores(usage: ImageUse) -> ImageUse:
+    """The same with boxes of low scores, as the mean average precision needs them."""
+    decoder = usage.stage.decoder
+    if "threshold" not in type(decoder).model_fields:
+        return usage
+    lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
+    return replace(usage, stage=usage.stage.model_copy(update={"decoder": lowered}))
 
 
 _MOST_JUDGES = 16  # how many inputs judge the choice of layers at most; each runs once or more for every layer
@@ -136,10 +145,10 @@ class Judge:
 
         return evaluation.accuracy(score(single, "single precision"), score(half, "half precision"))
 
-    def _usage(self, network: Network) -> Usage:
+    def _usage(self, network: Network) -> ImageUse:
         if self.part is None:
             raise unknown_images()
-        return Usage(**vars(self.part.fitted(network)), tensor=network.inputs[0])
+        return ImageUse.fitting(self.part, network)
 
 
 def unknown_images() -> InputError:
@@ -151,7 +160,7 @@ def unknown_images() -> InputError:
     )
 
 
-def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
+def find_evaluation(folder: Path, usage: ImageUse) -> Evaluation:
     """The labelled images of a folder: a `.json` file in it lists boxes as COCO does; else its folders are classes."""
     if not is_folder(folder):
         raise InputError(f"there is no folder {folder}", hints=["name one with labelled images: docs/quantisation.md"])
@@ -197,7 +206,7 @@ def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Se
     return float(np.mean([precision[place] if place < len(precision) else 0.0 for place in places]))
 
 
-def _classes(folder: Path, usage: Usage) -> Evaluation:
+def _classes(folder: Path, usage: ImageUse) -> Evaluation:
     if not usage.classifies:
         raise InputError(
             f"{folder} has no .json file with boxes",
@@ -274,7 +283,7 @@ class _Document(BaseModel):
     categories: list[_Category] = Field(min_length=1)
 
 
-def _boxes(path: Path, usage: Usage) -> Evaluation:
+def _boxes(path: Path, usage: ImageUse) -> Evaluation:
     if usage.classifies:
         raise InputError(f"{path} lists boxes", why="the network gives classes of whole images, no boxes")
     try:

@@ -13,7 +13,7 @@ import onnx
 from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import digest_of, replacing
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.usage import find_use
+from edgedeploy.demo.usage import ImageUse, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.model.heads import KEY as HEADS
@@ -22,7 +22,7 @@ from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.quantised import KEY, Method, Quantisation
 from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation, unknown_images
-from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
+from edgedeploy.quantisation.preparing import Prepared, check_same, prepare
 from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
 from edgedeploy.version import __version__
@@ -55,7 +55,7 @@ class Task:
 
     source: Source
     prepared: Prepared
-    usage: Usage | None
+    usage: ImageUse | None
     samples: Samples
     evaluation: Evaluation | None
 
@@ -106,7 +106,7 @@ def find_task(
     if part and not shapes:
         source = replace(source, shapes={**source.shapes, **part.shapes(options)})
     prepared = prepare(source, progress)
-    usage = Usage(**vars(part.fitted(prepared)), tensor=prepared.inputs[0]) if part else None
+    usage = ImageUse.fitting(part, prepared) if part else None
     samples = find_samples(
         calibration, prepared.inputs, usage.feed if usage else None, most, progress, network=source.file
     )

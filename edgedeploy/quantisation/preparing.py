@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,6 @@ import onnx
 import onnx.version_converter
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.pipeline import called, placed
-from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx.nodes import opset_of
@@ -21,9 +19,6 @@ from edgedeploy.model.heads import Head
 from edgedeploy.model.onnxruntime_session import computing, cpu_session, is_onnxruntimes
 from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.quantisation.samples import no_numbers
-from edgedeploy.vision.decoders.classification import Classification
-from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import Source
 
 _OPSET = 13  # the first opset whose QuantizeLinear takes a scale for each channel
@@ -35,8 +30,6 @@ _QUANTISED = {
 
 # The tolerance for outputs of the prepared network, as a fraction of their largest value: folding rounds weights again.
 _TOLERANCE = 1e-3
-
-_LOW_THRESHOLD = 0.01  # boxes below a demo's threshold count if precision is averaged over all recalls
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -162,32 +155,3 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
             node.name = next(output for output in node.output if output)
         taken.add(node.name)
     return folded
-
-
-@dataclass(frozen=True)
-class Usage(Part):
-    """How a prepared network is used in a demo; `tensor` is its input."""
-
-    tensor: TensorSpec
-
-    @property
-    def classifies(self) -> bool:
-        """Whether results are classes of the whole image."""
-        return isinstance(self.stage.decoder, Classification)
-
-    def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
-        """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
-        return placed(image, self.stage, self.input, self.tensor)
-
-    def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
-        """The results of outputs, in pixels of the image."""
-        names = called(list(outputs), self.outputs)
-        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, self.labels)
-
-    def of_all_scores(self) -> Usage:
-        """The same with boxes of low scores, as the mean average precision needs them."""
-        decoder = self.stage.decoder
-        if "threshold" not in type(decoder).model_fields:
-            return self
-        lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
-        return replace(self, stage=self.stage.model_copy(update={"decoder": lowered}))

@@ -56,6 +56,22 @@ class Judge(Protocol):
         """The accuracy of a network whose compiled part runs in single and in half precision, if it is asked for."""
 
 
+class Example(Protocol):
+    """A demo's own image, whose results stay those of single precision: `demo.usage.Example`."""
+
+    @property
+    def inputs(self) -> Tensors:
+        """The network's inputs."""
+
+    def same(self, one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+        """Whether the compiled part's outputs in two precisions give the same results."""
+
+
+def chooses(board: Board) -> bool:
+    """Whether layers for a board may be in half precision, and the build chooses which."""
+    return board.precision == "auto" and _lack(board) is None
+
+
 def with_half(
     network: Network,
     board: Board,
@@ -67,13 +83,14 @@ def with_half(
     *,
     usage: Usage | None = None,
     judge: Judge | None = None,
+    example: Example | None = None,
 ) -> Network:
     """A network with layers in half precision, as a board's profile asks for.
 
     `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
-    tolerance of half precision. If the profile asks for nothing, networks whose files are in half precision are built
-    as by `auto`, and others in single. Refuses `half` if the CPU has no such arithmetic, the network is quantised, or
-    the pass is disabled; and a judge who has nothing to judge.
+    tolerance of half precision, and the results of an `example` as they are. If the profile asks for nothing, networks
+    whose files are in half precision are built as by `auto`, and others in single. Refuses `half` if the CPU has no
+    such arithmetic, the network is quantised, or the pass is disabled; and a judge who has nothing to judge.
     """
     wanted = board.precision or ("auto" if judge or _is_in_half(network) else "single")
     if wanted == "single" and judge is None:
@@ -98,13 +115,14 @@ def with_half(
         given = judge.inputs(network, progress) if judge else ()
         pictures = picture_inputs(network, usage.input) if usage and not usage.camera and not given else []
         try:
-            search = _Search(made, tests, given or pictures)
+            search = _Search(made, tests, given or pictures, None if given else example)
         except CompileError as error:
             if wanted == "half" or judge:
                 raise
             progress.note(f"{network.file.name} is built in single precision: no trial of half: {error.why}")
             return network
-        half = search.chosen(wanted == "half", "given inputs" if given else "pictures" if pictures else "test inputs")
+        shown: JudgedBy = "pictures and the demo's image" if example else "pictures" if pictures else "test inputs"
+        half = search.chosen(wanted == "half", "given inputs" if given else shown)
     if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
         half = half.model_copy(update={"accuracy": accuracy})
     return replace(network, half=half)
@@ -178,7 +196,11 @@ class _Search:
     input.
     """
 
-    def __init__(self, trial: Trial, tests: Sequence[Tensors], others: Sequence[Tensors]) -> None:
+    def __init__(
+        self, trial: Trial, tests: Sequence[Tensors], others: Sequence[Tensors], example: Example | None
+    ) -> None:
+        others = [*others, example.inputs] if example else others
+        self._example = example
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
@@ -189,10 +211,10 @@ class _Search:
         self._exact = self._run(self._every)
 
     def single(self) -> Run:
-        return partial(self._inferred, self._every)
+        return partial(self._outputs, self._every)
 
     def half(self, half: Half) -> Run:
-        return partial(self._inferred, [each.number for each in half.single])
+        return partial(self._outputs, [each.number for each in half.single])
 
     def chosen(self, every: bool, judged_by: JudgedBy) -> Half:
         """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
@@ -243,7 +265,8 @@ class _Search:
 
         def fits(groups: Collection[tuple[int, ...]]) -> bool:
             single = {*self._out_of_range, *(number for group in groups for number in group)}
-            return all(compute(single)[self._judges].max() <= limit for compute in (self._expected, self._errors))
+            computed = (compute(single)[self._judges].max() for compute in (self._expected, self._errors))
+            return all(error <= limit for error in computed) and self._shows_the_same(single)
 
         enough = bisect_left(range(len(ordered)), True, key=lambda count: fits(ordered[:count]))
         kept = set(ordered[:enough])
@@ -255,6 +278,12 @@ class _Search:
             for group in kept
             for number in group
         }
+
+    def _shows_the_same(self, single: Collection[int]) -> bool:
+        """Whether the example's results are those of single precision."""
+        if self._example is None:
+            return True
+        return self._example.same(*(self._outputs(each, self._example.inputs) for each in (self._every, single)))
 
     @cached_property
     def _influence(self) -> dict[tuple[int, ...], np.ndarray]:
@@ -301,6 +330,11 @@ class _Search:
                 for found, exact in zip(self._run(single), self._exact, strict=True)
             ]
         )
+
+    def _outputs(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
+        """The network's own outputs, without the peaks."""
+        found = self._inferred(single, inputs)
+        return {name: found[name] for name in self._network_outputs}
 
     def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
         return [self._inferred(single, inputs) for inputs in self._inputs]

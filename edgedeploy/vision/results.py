@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from edgedeploy.base.documents import Record
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
+
+OVERLAP = 0.5  # boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO
+SAME = 0.95  # and those with this one hardly differ
 
 # Left out of `Detection.to_dict` if empty.
 _SPECIAL = {"corners", "depths", "mask", "point_scores", "surface", "tracked"}
@@ -131,3 +134,47 @@ class View:
 
 def _moved(move: Callable[[np.ndarray], np.ndarray], points: tuple[Point, ...]) -> tuple[Point, ...]:
     return tuple((float(x), float(y)) for x, y in move(np.array(points, np.float64).reshape(-1, 2)))
+
+
+def same_results(one: Sequence[Detection], other: Sequence[Detection]) -> bool:
+    """Whether two lists have the same classes, in the same order, and the same boxes, which overlap by `SAME`."""
+    classes = [[(each.class_id, each.label) for each in results if not each.box] for results in (one, other)]
+    boxes, others = ([each for each in results if each.box] for results in (one, other))
+    return classes[0] == classes[1] and len(boxes) == len(others) == matches(boxes, others, SAME)
+
+
+def matches(one: Sequence[Detection], other: Sequence[Detection], least: float = OVERLAP) -> int:
+    """How many boxes of one list have a partner of the same class in the other, best scores first."""
+    free = [(each.class_id, each.box) for each in other if each.box]
+    count = 0
+    for found in sorted((each for each in one if each.box), key=lambda each: -(each.score or 0)):
+        assert found.box
+        best = best_match(found.box, [box for class_id, box in free if class_id == found.class_id], least)
+        if best is not None:
+            free.remove((found.class_id, best))
+            count += 1
+    return count
+
+
+def best_match(box: Box, others: Iterable[Box], least: float = OVERLAP) -> Box | None:
+    """The box that overlaps one the most, by `least` or more."""
+    best = max(others, key=lambda other: overlap(box, other), default=None)
+    return best if best is not None and overlap(box, best) >= least else None
+
+
+def intersection(one: Box, other: Box) -> float:
+    """The area of the intersection of two boxes."""
+    width, height = (min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1))
+    return max(width, 0.0) * max(height, 0.0)
+
+
+def area(box: Box) -> float:
+    """The area of a box."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Intersection over union of two boxes."""
+    common = intersection(one, other)
+    union = area(one) + area(other) - common
+    return common / union if union > 0 else 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,20 @@ from support.emulated import outputs_on
 from support.networks import Graph, begun
 from support.quantised_networks import write_digits
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.half_precision import GROWTH, LARGEST, MARGIN
 from edgedeploy.compile.pipeline import lower_network, optimise
+from edgedeploy.demo import usage
 from edgedeploy.demo.usage import find_use
-from edgedeploy.errors import CompileError
+from edgedeploy.errors import CompileError, DownloadError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.quantised import Half, Kept
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.selftest import precision
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half
@@ -347,8 +350,8 @@ class TestChoice:
     def test_pictures_judge_the_outputs_of_networks_that_take_pictures(self) -> None:
         use = find_use("digits")
         assert use is not None
-        network, usage = use.of(find_source("digits").read())
-        half = chosen(network, usage=usage)
+        network, known = use.of(find_source("digits").read())
+        half = chosen(network, usage=known)
         assert half.judged_by == "pictures"
         [picture, other] = (each["data"] for each in picture_inputs(network, use.part.input))
         assert picture.shape == tuple(network.inputs[0].shape)
@@ -356,6 +359,28 @@ class TestChoice:
         without = chosen(network)
         assert without.judged_by == "test inputs"
         assert half.tested == without.tested
+
+    def test_results_of_the_demos_image_stay_those_of_single_precision(self) -> None:
+        network = network_of(*chain())
+
+        @dataclass(frozen=True)
+        class Near:
+            """An image whose results differ if outputs do by more than is allowed, of the largest value."""
+
+            inputs: Tensors
+            allowed: float
+
+            def same(self, one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+                assert one.keys() == {spec.name for spec in network.outputs}
+                return all(np.abs(one[each] - other[each]).max() <= self.allowed * one[each].max() for each in one)
+
+        every = chosen(network, example=Near(random_inputs(network), 1.0))
+        assert (every.judged_by, every.single) == ("pictures and the demo's image", [])
+        image = Near(random_inputs(network), 0.5 * max(every.errors.values()))
+        half = chosen(network, example=image)
+        assert 0 < len(half.single) <= half.layers
+        assert max(half.errors.values()) <= image.allowed
+        assert chosen(network, "half", example=image).single == []
 
     def test_quantised_layers_are_left_alone(self) -> None:
         assert with_choice(replace(network_of(*chain()), quantised=True)).half is None
@@ -507,6 +532,29 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestJudges:
+    def test_the_demos_image_judges_and_decides_the_package(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        [built] = json_of(command, *BUILD, "--no-check")
+        assert built["half"]["judged_by"] == "pictures and the demo's image"
+
+        def fail(name: str, _: Progress) -> Path:
+            raise DownloadError(f"cannot get the image of {name}")
+
+        monkeypatch.setattr(usage, "demo_image", fail)
+        code, out, err = command(*BUILD, "--no-check")
+        assert code == 0
+        assert "of their largest value for pictures\n" in out
+        said = "the image of the demo digits does not judge half precision: cannot get the image of digits"
+        assert said in " ".join(err.split())
+
+    @pytest.mark.parametrize("options", [["--precision", "single"], ["--camera", "64x64:rgb"]])
+    def test_the_demos_image_is_not_asked_for_where_nothing_depends_on_it(
+        self, options: Sequence[str], monkeypatch: pytest.MonkeyPatch, command: Command
+    ) -> None:
+        monkeypatch.setattr(usage, "demo_image", lambda *_: pytest.fail("it was asked for"))
+        output_of(command, *BUILD, "--no-check", *options)
+
     def test_given_images_judge_and_labelled_ones_state_the_accuracy(self, command: Command, digits: Path) -> None:
         folders = "--calibrate", digits / "seen", "--evaluate", digits / "new"
         [built] = json_of(command, *BUILD, "--no-check", "--force", *folders)

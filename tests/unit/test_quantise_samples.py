@@ -10,15 +10,13 @@ from support.commands import Notebook
 from support.recordings import write_film
 
 from edgedeploy.demo.spec import DEMOS
-from edgedeploy.demo.usage import Part, find_use
+from edgedeploy.demo.usage import ImageUse, Part, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import Tensors, TensorSpec
-from edgedeploy.quantisation.agreement import matches, overlap
-from edgedeploy.quantisation.evaluation import Truth, find_evaluation, mean_average_precision
-from edgedeploy.quantisation.preparing import Usage
+from edgedeploy.quantisation.evaluation import Truth, find_evaluation, mean_average_precision, of_all_scores
 from edgedeploy.quantisation.samples import Samples, evenly, find_samples
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.results import Box, Detection
+from edgedeploy.vision.results import Box, Detection, matches, overlap, same_results
 
 INPUT = TensorSpec(name="data", shape=[1, 4], dtype="float32")
 
@@ -181,10 +179,10 @@ def box(where: Box, score: float = 0.9, class_id: int = 0) -> Detection:
     return Detection(label=str(class_id), class_id=class_id, score=score, box=where)
 
 
-def usage(demo: str, model: str | None = None) -> Usage:
+def usage(demo: str, model: str | None = None) -> ImageUse:
     part = Part.of(DEMOS.load(demo), model)
     tensor = TensorSpec(name=part.entry.input.name, shape=part.entry.input.shape, dtype="float32")
-    return Usage(**vars(part), tensor=tensor)
+    return ImageUse(**vars(part), tensor=tensor)
 
 
 CLASSIFIER = usage("digits")
@@ -222,6 +220,30 @@ def test_overlap_is_intersection_over_union(other: Box, wanted: float) -> None:
 )
 def test_boxes_agree_that_overlap_by_half(one: list[Detection], other: list[Detection], wanted: int) -> None:
     assert matches(one, other) == matches(other, one) == wanted
+
+
+def of_class(class_id: int, label: str = "") -> Detection:
+    return Detection(label=label, class_id=class_id, score=0.5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ([of_class(1), of_class(2)], [of_class(1), of_class(2)], True),
+        ([of_class(1), of_class(2)], [of_class(2), of_class(1)], False),
+        ([of_class(0, "text")], [of_class(0, "test")], False),
+        ([of_class(1)], [], False),
+        ([box(LEFT), box(RIGHT)], [box(RIGHT), box((0.0, 0.0, 10.0, 9.6))], True),
+        ([box(LEFT)], [box((0.0, 0.0, 10.0, 9.4))], False),
+        ([box(LEFT)], [box(LEFT), box(RIGHT)], False),
+        ([], [], True),
+    ],
+    ids=["equal", "another order", "another text", "missing", "nearly the same boxes", "moved", "one more", "none"],
+)
+def test_results_are_the_same_in_classes_their_order_and_boxes(
+    one: list[Detection], other: list[Detection], same: bool
+) -> None:
+    assert same_results(one, other) == same_results(other, one) == same
 
 
 ONE, BOTH = [Truth(0, LEFT)], [Truth(0, LEFT), Truth(0, RIGHT)]
@@ -362,8 +384,8 @@ def test_labels_must_suit_the_network(tmp_path: Path) -> None:
 
 
 def test_precision_is_measured_with_boxes_of_low_scores() -> None:
-    assert DETECTOR.of_all_scores().stage.decoder.threshold == 0.01  # type: ignore[attr-defined]
-    assert CLASSIFIER.of_all_scores() == CLASSIFIER
+    assert of_all_scores(DETECTOR).stage.decoder.threshold == 0.01  # type: ignore[attr-defined]
+    assert of_all_scores(CLASSIFIER) == CLASSIFIER
 
 
 @pytest.mark.parametrize(
