@@ -59,8 +59,8 @@ constexpr const char* kInputError = "InputError";
     throw Failure(Code::kDevice, what, std::string(known->kind()) + ": " + std::string(known->message()));
   }
   if (known && known->kind() == kInputError) throw Failure(Code::kInput, what, std::string(known->message()));
-  // What TVM's code checks of its arguments, which are as the manifest describes.
-  if (known && (known->kind() == "ValueError" || known->kind() == "TypeError")) {
+  // What TVM's code checks of an inference's arguments, which are as the manifest describes.
+  if (code == Code::kOther && known && (known->kind() == "ValueError" || known->kind() == "TypeError")) {
     throw Failure(Code::kPackage, "the network takes other inputs than its manifest describes", LastLine(error.what()));
   }
   throw Failure(code, what, LastLine(error.what()));

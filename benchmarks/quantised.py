@@ -36,7 +36,7 @@ def _made(name: str, images: Path, folder: Path, progress: Progress, kinds: list
     task = find_task(name, images, options=options_of(name), progress=progress)
     nodes, paths = set[int](), list[Path]()
     for kind in kinds:
-        made = make(task, Settings(all_pairs=bool(kind)), progress)
+        made = make(task, Settings(max_loss=1, all_pairs=bool(kind)), progress)
         if len(made.model.graph.node) not in nodes:
             paths.append(folder / f"{name}-int8{kind}.onnx")
             made.write(paths[-1])

@@ -93,7 +93,8 @@ def quantize(
         method: how to choose the ranges of activations.
         images: the most images to calibrate with.
         keep: layers that stay in float: names, or patterns of them.
-        max_loss: the most harmful layers are left in float until the loss is at most this; None for any loss.
+        max_loss: the most harmful layers are left in float until the loss is at most this; None for 0.03 of a
+            detector's boxes, and any loss of other networks.
         all_pairs: whether to round results to bytes after every operator, for other engines' kernels.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.

@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from edgedeploy.cli.console import as_table, foreign, print_result, shown_progress
 from edgedeploy.cli.options import DemoOption, EpsilonOption, ShapeOption, complete_model, file_option, parse_shapes
-from edgedeploy.errors import InputError
 
 
 def quantize(
@@ -33,13 +32,14 @@ def quantize(
     keep: list[str] | None = Option(
         None, metavar="LAYER", help="Leave this layer in float: a name, or a pattern such as '/model.22/*'; repeatable."
     ),
-    auto: bool = Option(False, "--auto", help="Leave the worst layers in float until the loss is at most --max-loss."),
+    auto: bool = Option(False, "--auto", help="The same as --max-loss 0.01."),
     max_loss: float | None = Option(
         None,
         metavar="X",
         min=0.0,
         max=1.0,
-        help="Loss allowed by --auto: of accuracy with --evaluate, else of agreement; default: 0.01.",
+        help="Leave the worst layers in float until the loss is at most X: of accuracy with --evaluate, else of "
+        "agreement; default: 0.03 for boxes, else 1, which leaves none.",
     ),
     all_pairs: bool = Option(
         False,
@@ -60,7 +60,7 @@ def quantize(
 
     Example: edgedeploy quantize mobilenet_v1 --calibrate photos/
 
-    Example: edgedeploy quantize net.onnx --demo yolo --calibrate street.mp4 --auto --max-loss 0.02 -o net-int8.onnx
+    Example: edgedeploy quantize net.onnx --demo yolo --calibrate street.mp4 --max-loss 0.02 -o net-int8.onnx
 
     Example: edgedeploy quantize mobilenet_v1 --calibrate photos/ --evaluate labelled/ --method percentile --json
 
@@ -71,8 +71,6 @@ def quantize(
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES
 
-    if max_loss is not None and not auto:
-        raise InputError("--max-loss goes with --auto", why="without it, all layers but those of --keep are quantised")
     written = quantized(
         network,
         calibrate,
@@ -82,7 +80,7 @@ def quantize(
         method=method,
         images=images or MOST_SAMPLES,
         keep=keep or (),
-        max_loss=(MAX_LOSS if max_loss is None else max_loss) if auto else None,
+        max_loss=MAX_LOSS if auto and max_loss is None else max_loss,
         all_pairs=all_pairs,
         shapes=parse_shapes(input_shape),
         options=ImportOptions(epsilon=epsilon),

@@ -55,6 +55,7 @@ class Quantisation(Record):
     """How a network was quantised, and the loss; empty for files of other programs."""
 
     method: Method | None = None  # how the ranges of activations were chosen
+    equalised: bool = False  # whether channels were, to use their tensors' ranges
     samples: Annotated[int, Field(ge=0, le=_MOST)] = 0  # the number of images, or inputs, that determined them
     kept: Listed[str] = []  # layers left in float, by request or because of their loss
     agreement: Agreement | None = None  # with the float network
@@ -76,7 +77,8 @@ class Quantisation(Record):
 
     def lines(self) -> list[str]:
         """The record as lines for people."""
-        how = f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"
+        channels = ", channels equalised" if self.equalised else ""
+        how = f"{self.method} over {self.samples} samples{channels}; {len(self.kept)} layers kept in float"
         lines = [how if self.method else "by another program"]
         if self.value is None:
             lines[0] += "; its accuracy is not recorded"

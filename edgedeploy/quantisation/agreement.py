@@ -71,6 +71,11 @@ class Comparison:
     agreement: Agreement
     noise: dict[str, Noise]
 
+    @property
+    def ratio_db(self) -> float:
+        """The mean of the outputs' signal-to-noise ratios; none without outputs in float."""
+        return float(np.mean([each.ratio_db for each in self.noise.values()])) if self.noise else 0.0
+
 
 def compare(
     before: onnx.ModelProto,
@@ -144,8 +149,8 @@ def worst_layers(
     shown = {
         layer.name: (layer.output, dequantised.get(quantised.get(layer.output, ""), layer.output)) for layer in layers
     }
-    expected_of = Runs(_showing(before, [one for one, _ in shown.values()]), optimised=False)
-    found_of = Runs(_showing(after, [other for _, other in shown.values()]), optimised=False)
+    expected_of = Runs(showing(before, [one for one, _ in shown.values()]), optimised=False)
+    found_of = Runs(showing(after, [other for _, other in shown.values()]), optimised=False)
     noise = {layer.name: Noise() for layer in layers}
     few = samples.some(_SAMPLES)
     with progress.steps("compare layers", len(few)) as advance:
@@ -203,7 +208,7 @@ def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> 
     return enough
 
 
-def _showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+def showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """The model with some of its tensors as outputs."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)

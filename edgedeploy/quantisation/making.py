@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import onnx
@@ -21,15 +21,25 @@ from edgedeploy.model.heads import dumped
 from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.quantised import KEY, Method, Quantisation
 from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
+from edgedeploy.quantisation.equalising import equalised
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation, unknown_images
 from edgedeploy.quantisation.preparing import Prepared, check_same, prepare
-from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
+from edgedeploy.quantisation.quantising import (
+    Layer,
+    Ranges,
+    calibrate,
+    chosen,
+    layers_of,
+    quantise,
+    without_inner_pairs,
+)
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 
 MOST_SAMPLES = 300  # how many images are taken at most
 MAX_LOSS = 0.01  # the loss that `--auto` allows
+MAX_LOSS_OF_BOXES = 0.03  # the share of boxes that a detector may lose by default
 
 
 _NETWORKS = FolderCache("quantised")
@@ -44,7 +54,8 @@ class Settings:
 
     method: Method = "minmax"
     keep: Sequence[str] = ()  # names of layers, or patterns of them, that stay in float
-    max_loss: float | None = None  # layers stay in float until the loss is at most so much; None for any loss
+    # Layers stay in float until the loss is at most so much; None for `MAX_LOSS_OF_BOXES`, and 1 for other networks.
+    max_loss: float | None = None
     # Whether results are rounded to bytes after every operator, as other engines' kernels need it.
     all_pairs: bool = False
 
@@ -124,49 +135,69 @@ def find_task(
 
 
 def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
-    """Quantise a network."""
+    """Quantise a network: with equalised channels, if its outputs have less noise so."""
     prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
-    model, layers = prepared.model, layers_of(prepared.model)
+    layers = layers_of(prepared.model)
     kept = chosen(layers, settings.keep)
-    ranges = calibrate(model, samples, settings.method, progress)
-    before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
 
-    def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
-        """The network with some layers in float, and its loss."""
-        made = quantise(model, ranges, layers, kept)
-        made = made if settings.all_pairs else without_inner_pairs(made, model)
-        compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
+    def calibrated(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Ranges]:
+        return model, calibrate(model, samples, settings.method, progress)
+
+    def compared(found: tuple[onnx.ModelProto, Ranges], kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison]:
+        """A calibrated network with some layers in float, and how it differs from the float network."""
+        made = quantise(*found, layers, kept)
+        made = made if settings.all_pairs else without_inner_pairs(made, found[0])
+        title = f"compare, {len(kept)} layers in float"
+        return made, compare(prepared.stated, made, samples, usage, progress, title)
+
+    found = calibrated(prepared.model)
+    level = equalised(prepared.model, samples, progress)
+    if level is not prepared.model:
+        found = max(found, calibrated(level), key=lambda each: compared(each, kept)[1].ratio_db)
+    model, ranges = found
+    before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
+    ranked: list[Layer] = []
+
+    @lru_cache(maxsize=1)
+    def tried(count: int) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
+        """The network with so many more layers in float, and its loss."""
+        in_float = [*kept, *ranked[:count]]
+        made, comparison = compared(found, in_float)
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
         record = Quantisation(
             method=settings.method,
+            equalised=model is not prepared.model,
             samples=len(samples),
-            kept=[layer.name for layer in layers if layer in kept],
-            agreement=compared.agreement,
+            kept=[layer.name for layer in layers if layer in in_float],
+            agreement=comparison.agreement,
             accuracy=evaluation.accuracy(before, score) if evaluation and before and score else None,
         )
-        return made, compared, score, record
+        return made, comparison, score, record
 
-    ranked: list[Layer] = []
-
-    @cache
     def loss_with(count: int) -> float:
-        """The loss if so many more layers stay in float."""
-        loss = tried([*kept, *ranked[:count]])[3].loss
+        loss = tried(count)[3].loss
         assert loss is not None
         return loss
 
-    most = settings.max_loss
-    if most is not None and loss_with(0) > most:
+    most, count = settings.max_loss, 0
+    if most is None:
+        most = MAX_LOSS_OF_BOXES if tried(0)[1].agreement.of == "boxes" else 1.0
+    if loss_with(0) > most:
         ranked += by_harm(model, ranges, [layer for layer in layers if layer not in kept], samples, progress)
-        count = fewest_kept(loss_with, len(ranked), most)
-        if count is None:
+        fewest = fewest_kept(loss_with, len(ranked), most)
+        if fewest is None:
             raise InputError(
                 f"the loss is above {most:g}, no matter how many layers stay in float",
                 why="the network's own preparation changes results by more",
                 hints=["allow more with --max-loss"],
             )
-        kept = [*kept, *ranked[:count]]
-    made, compared, after, record = tried(kept)
+        every, count = loss_with(0), fewest
+        progress.note(
+            f"{count} more layers stay in float for a loss of {loss_with(count):.2%}; "
+            f"with all of them in 8 bits it is {every:.2%} (--max-loss 1)"
+        )
+    made, comparison, after, record = tried(count)
+    kept = [*kept, *ranked[:count]]
     worst = worst_layers(model, made, layers, samples, progress)
     # The metadata of the network's files, and the record.
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
@@ -179,7 +210,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     made.producer_name, made.producer_version = "edgedeploy", __version__
     sizes = sum(path.stat().st_size for path in task.source.files)
     scores = (before, after) if before and after else None
-    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
+    return Made(made, record, comparison, scores, worst, kept, len(layers), sizes)
 
 
 def quantised_source(task: Task, progress: Progress = SILENT) -> Source:

@@ -55,7 +55,8 @@ class AccuracyRule:
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
     what = f"{manifest.model} is not accurate enough to be released"
     hints = [
-        "quantise it with more images or another --method, or leave layers in float: edgedeploy quantize --auto",
+        "quantise it with more images or another --method, or leave layers in float: "
+        "edgedeploy quantize --max-loss 0.01",
         "state its accuracy on labelled images: edgedeploy quantize --evaluate FOLDER",
     ]
     if manifest.quantisation is None:

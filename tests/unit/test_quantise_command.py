@@ -147,7 +147,6 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["--calibrate", "photos", "--keep", "conv9"], 4, "conv1"),
     (["--calibrate", "photos", "--keep", ""], 4, "unknown layer"),
     (["--calibrate", "photos", "--keep", "conv1", "--keep", "x*"], 4, "unknown layer"),
-    (["--calibrate", "photos", "--max-loss", "0.1"], 7, "--auto"),
     (["--calibrate", "photos", "--auto", "--max-loss", "1.5"], 2, "--max-loss"),
     (["--calibrate", "photos", "--auto", "--max-loss", "-1"], 2, "--max-loss"),
     (["--calibrate", "photos", "--input-shape", "data"], 7, "not a shape"),
