@@ -135,7 +135,7 @@ def find_task(
 
 
 def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
-    """Quantise a network: with equalised channels, if its outputs have less noise so."""
+    """Quantise a network, with equalised channels if that leaves less noise in its outputs."""
     prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
     layers = layers_of(prepared.model)
     kept = chosen(layers, settings.keep)
@@ -143,18 +143,18 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     def calibrated(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Ranges]:
         return model, calibrate(model, samples, settings.method, progress)
 
-    def compared(found: tuple[onnx.ModelProto, Ranges], kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison]:
-        """A calibrated network with some layers in float, and how it differs from the float network."""
-        made = quantise(*found, layers, kept)
-        made = made if settings.all_pairs else without_inner_pairs(made, found[0])
+    def compared(basis: tuple[onnx.ModelProto, Ranges], kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison]:
+        """A calibrated network in 8 bits with some layers in float, and how it differs from the float network."""
+        made = quantise(*basis, layers, kept)
+        made = made if settings.all_pairs else without_inner_pairs(made, basis[0])
         title = f"compare, {len(kept)} layers in float"
         return made, compare(prepared.stated, made, samples, usage, progress, title)
 
-    found = calibrated(prepared.model)
+    basis = calibrated(prepared.model)
     level = equalised(prepared.model, samples, progress)
     if level is not prepared.model:
-        found = max(found, calibrated(level), key=lambda each: compared(each, kept)[1].ratio_db)
-    model, ranges = found
+        basis = max(basis, calibrated(level), key=lambda each: compared(each, kept)[1].ratio_db)
+    model, ranges = basis
     before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
     ranked: list[Layer] = []
 
@@ -162,7 +162,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     def tried(count: int) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
         """The network with so many more layers in float, and its loss."""
         in_float = [*kept, *ranked[:count]]
-        made, comparison = compared(found, in_float)
+        made, comparison = compared(basis, in_float)
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
         record = Quantisation(
             method=settings.method,
@@ -182,7 +182,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     most, count = settings.max_loss, 0
     if most is None:
         most = MAX_LOSS_OF_BOXES if tried(0)[1].agreement.of == "boxes" else 1.0
-    if loss_with(0) > most:
+    if (every := loss_with(0)) > most:
         ranked += by_harm(model, ranges, [layer for layer in layers if layer not in kept], samples, progress)
         fewest = fewest_kept(loss_with, len(ranked), most)
         if fewest is None:
@@ -191,7 +191,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
                 why="the network's own preparation changes results by more",
                 hints=["allow more with --max-loss"],
             )
-        every, count = loss_with(0), fewest
+        count = fewest
         progress.note(
             f"{count} more layers stay in float for a loss of {loss_with(count):.2%}; "
             f"with all of them in 8 bits it is {every:.2%} (--max-loss 1)"
