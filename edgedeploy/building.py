@@ -124,10 +124,10 @@ class Use(Protocol):
         """The network as in a package for this use, and the package's record of the use."""
         ...
 
-    def picture(self, progress: Progress) -> Path | None:
+    def image(self, progress: Progress) -> Path | None:
         """The image that a demo shows this network, if there is one."""
 
-    def example(self, network: Network, picture: Path) -> Example | None:
+    def example(self, network: Network, image: Path) -> Example | None:
         """That image as a network takes it, and what it makes of it."""
 
 
@@ -161,16 +161,16 @@ class Plan:
         return self.use.usage if self.use else None
 
     @cached_property
-    def picture(self) -> Path | None:
+    def image(self) -> Path | None:
         """The demo's image, if it judges which layers are in half precision."""
         chosen = chooses(self.board.profile) and self.source.options.weights == "file"
-        return self.use.picture(self.progress) if self.use and chosen else None
+        return self.use.image(self.progress) if self.use and chosen else None
 
     @cached_property
     def key(self) -> str:
         """The package's key."""
         judges = [self.judge.identity()] if self.judge else []
-        judges += [sha256_of(self.picture)] if self.picture else []
+        judges += [sha256_of(self.image)] if self.image else []
         return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage, judges)
 
     @property
@@ -319,7 +319,7 @@ class Plan:
                 )
             entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
             network, cases, usage = entries[0]
-            example = self.use.example(network, self.picture) if self.use and usage and self.picture else None
+            example = self.use.example(network, self.image) if self.use and usage and self.image else None
             network = with_half(
                 network, board, cases, self.disabled_passes, progress, usage=usage, judge=self.judge, example=example
             )

@@ -228,7 +228,7 @@ class Use:
         use = replace(self, part=self.part if part.labels else replace(self.part, labels=[]))
         return use._of_frames(network, part.stage, self.camera) if self.camera else (network, use.usage)
 
-    def picture(self, progress: Progress = SILENT) -> Path | None:
+    def image(self, progress: Progress = SILENT) -> Path | None:
         """The demo's image, if this is its first network; None, with a note, if it is not available."""
         if self.camera or self.number > 1:
             return None
@@ -238,12 +238,12 @@ class Use:
             progress.note(f"the image of the demo {self.demo} does not judge half precision: {error.cause}")
             return None
 
-    def example(self, network: ImportedNetwork, picture: Path) -> Example | None:
+    def example(self, network: ImportedNetwork, image: Path) -> Example | None:
         """The demo's image as a network takes it, if that has one input and suits the demo."""
         if len(network.inputs) > 1:
             return None
         use = ImageUse.fitting(self.part, network)
-        return Example(use, *use.feed(read_image(picture)), network.cut_off.tail if network.cut_off else None)
+        return Example(use, *use.feed(read_image(image)), network.cut_off.tail if network.cut_off else None)
 
     def _of_frames(self, network: ImportedNetwork, stage: Stage, camera: Camera) -> tuple[ImportedNetwork, Usage]:
         from edgedeploy.compile.output.entries import taking_frames

@@ -11,7 +11,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -211,10 +211,11 @@ class _Search:
         self._exact = self._run(self._every)
 
     def single(self) -> Run:
-        return partial(self._outputs, self._every)
+        return lambda inputs: self._outputs(self._inferred(self._every, inputs))
 
     def half(self, half: Half) -> Run:
-        return partial(self._outputs, [each.number for each in half.single])
+        single = [each.number for each in half.single]
+        return lambda inputs: self._outputs(self._inferred(single, inputs))
 
     def chosen(self, every: bool, judged_by: JudgedBy) -> Half:
         """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
@@ -283,7 +284,8 @@ class _Search:
         """Whether the example's results are those of single precision."""
         if self._example is None:
             return True
-        return self._example.same(*(self._outputs(each, self._example.inputs) for each in (self._every, single)))
+        found = self._inferred(single, self._example.inputs)
+        return self._example.same(self._outputs(self._exact[-1]), self._outputs(found))
 
     @cached_property
     def _influence(self) -> dict[tuple[int, ...], np.ndarray]:
@@ -331,9 +333,8 @@ class _Search:
             ]
         )
 
-    def _outputs(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
-        """The network's own outputs, without the peaks."""
-        found = self._inferred(single, inputs)
+    def _outputs(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The network's own outputs of a run, without the peaks."""
         return {name: found[name] for name in self._network_outputs}
 
     def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
