@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,13 @@ from edgedeploy.demo.usage import ImageUse
 from edgedeploy.model.onnxruntime_session import computing, cpu_session
 from edgedeploy.model.quantised import Agreement
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.quantisation.quantising import Layer, Ranges, quantise
+from edgedeploy.quantisation.quantising import Layer, Ranges, quantise, units_of, without_inner_pairs
 from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.vision.results import matches
 
 _MOST_DB = 200.0  # the ratio without any noise
+
+_PRODUCTS = 8  # an elementwise result takes about as long as so many products of a convolution
 
 # Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
 _SAMPLES = 8
@@ -164,29 +167,45 @@ def worst_layers(
 
 def by_harm(
     model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], samples: Samples, progress: Progress = SILENT
-) -> list[Layer]:
-    """The layers, first the one that causes the most noise in the outputs if it alone is quantised.
+) -> list[list[Layer]]:
+    """The units of layers, first the one whose noise is the largest for what it costs to leave the unit in float.
 
-    A tensor without a good scale harms the layer that computes it and those that read it. They follow one another, and
-    the tensor is float once all of them are.
+    The noise is that in the outputs if the unit alone is quantised. Noise of several units adds up, and so do costs.
     """
-    few = samples.some(_SAMPLES_ALONE)
+    units = units_of(model, layers)
+    inputs = [sample.tensors for sample in samples.some(_SAMPLES_ALONE)]
     expected_of = Runs(model)
-    inputs = [sample.tensors for sample in few]
     expected = [expected_of(tensors) for tensors in inputs]
-    harm: dict[str, float] = {}
-    with progress.steps("quantise layers one by one", len(layers)) as advance:
-        for layer in layers:
-            found_of = Runs(quantise(model, ranges, [layer]))
+    costs = _costs(model, units, inputs[0])
+    harm: list[float] = []
+    with progress.steps("quantise layers one by one", len(units)) as advance:
+        for unit, cost in zip(units, costs, strict=True):
+            found_of = Runs(without_inner_pairs(quantise(model, ranges, unit), model))
             noises: dict[str, Noise] = {}
             for tensors, outputs in zip(inputs, expected, strict=True):
                 found = found_of(tensors)
                 for name, array in outputs.items():
                     if array.dtype.kind == "f":
                         noises.setdefault(name, Noise()).add(array, found[name])
-            harm[layer.name] = min((each.ratio_db for each in noises.values()), default=0.0)
+            harm.append(sum(10 ** (-each.ratio_db / 10) for each in noises.values()) / cost)
             advance()
-    return sorted(layers, key=lambda layer: harm[layer.name])
+    return [units[place] for place in np.argsort(-np.asarray(harm), kind="stable")]
+
+
+def _costs(model: onnx.ModelProto, units: Sequence[Sequence[Layer]], inputs: Tensors) -> np.ndarray:
+    """What units cost in float, as a number of products: their work, and the mean of all units for the borders."""
+    weights = {weight.name: weight.dims for weight in model.graph.initializer}
+    nodes = {node.name: node for node in model.graph.node}
+    results = Runs(showing(model, [layer.output for unit in units for layer in unit]), optimised=False)(inputs)
+
+    def work(layer: Layer) -> float:
+        result = results[layer.output]
+        kernels = [math.prod(weights[name]) for name in nodes[layer.name].input[1:2] if name in weights]
+        channels = result.shape[1 if "Conv" in layer.operator else -1] if result.ndim > 1 else 1
+        return result.size * (_PRODUCTS + sum(kernels) / max(channels, 1))
+
+    works = np.array([sum(map(work, unit)) for unit in units])
+    return works + works.mean()
 
 
 def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> int | None:

@@ -6,6 +6,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -156,12 +157,12 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
         basis = max(basis, calibrated(level), key=lambda each: compared(each, kept)[1].ratio_db)
     model, ranges = basis
     before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
-    ranked: list[Layer] = []
+    ranked: list[list[Layer]] = []
 
     @lru_cache(maxsize=1)
     def tried(count: int) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
-        """The network with so many more layers in float, and its loss."""
-        in_float = [*kept, *ranked[:count]]
+        """The network with so many more units of layers in float, and its loss."""
+        in_float = [*kept, *chain.from_iterable(ranked[:count])]
         made, comparison = compared(basis, in_float)
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
         record = Quantisation(
@@ -193,11 +194,11 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
             )
         count = fewest
         progress.note(
-            f"{count} more layers stay in float for a loss of {loss_with(count):.2%}; "
+            f"{sum(map(len, ranked[:count]))} more layers stay in float for a loss of {loss_with(count):.2%}; "
             f"with all of them in 8 bits it is {every:.2%} (--max-loss 1)"
         )
     made, comparison, after, record = tried(count)
-    kept = [*kept, *ranked[:count]]
+    kept = [*kept, *chain.from_iterable(ranked[:count])]
     worst = worst_layers(model, made, layers, samples, progress)
     # The metadata of the network's files, and the record.
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}

@@ -110,6 +110,20 @@ def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
     return [layer for layer in layers if layer.name in meant]
 
 
+def units_of(model: onnx.ModelProto, layers: Sequence[Layer]) -> list[list[Layer]]:
+    """The layers by loops of the compiled code: each with the activations, sums and products that follow it."""
+    inputs = {node.name: node.input for node in model.graph.node}
+    units: list[list[Layer]] = []
+    makers: dict[str, int] = {}  # by tensor, the number of the unit that computes it
+    for layer in layers:
+        before = [makers[name] for name in inputs[layer.name] if name in makers]
+        number = max(before) if before and layer.operator in _ACTIVATIONS | {"Add", "Mul"} else len(units)
+        units += [[]] if number == len(units) else []
+        units[number].append(layer)
+        makers[layer.output] = number
+    return units
+
+
 Ranges = Any  # onnxruntime's `TensorsData`: the smallest and the largest value of each activation
 
 

@@ -15,7 +15,7 @@ from edgedeploy.model.quantised import Method
 from edgedeploy.quantisation.agreement import Noise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.making import Made, Settings, find_task, make
 from edgedeploy.quantisation.preparing import Prepared, prepare
-from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise
+from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import Samples, array_samples
 from edgedeploy.zoo.source import Source
 
@@ -235,18 +235,21 @@ def test_nothing_more_is_kept_where_the_loss_is_small_enough(tmp_path: Path, sam
     assert [layer.name for layer in result.kept] == ["conv0"]
 
 
-def test_a_layer_alone_harms_as_much_as_the_network_with_it_alone_differs(tmp_path: Path, samples: Samples) -> None:
-    path, wide = unruly(tmp_path / "net.onnx")
-    model = prepared_of(path).model
+def test_loops_are_ranked_by_the_noise_of_each_alone_for_its_work(tmp_path: Path, samples: Samples) -> None:
+    model = prepared_of(network(tmp_path / "net.onnx")).model
     layers, ranges = layers_of(model), calibrate(model, samples, "minmax")
     ranked = by_harm(model, ranges, layers, samples)
-    assert {layer.name for layer in ranked[:2]} >= {wide}
-    ratios = []
-    few = samples.some(4)
-    for layer in ranked:
-        [noise] = compare(model, quantise(model, ranges, [layer]), few, None).noise.values()
-        ratios.append(noise.ratio_db)
-    assert ratios == sorted(ratios)
+    units = [["Conv"], ["Conv", "Sigmoid", "Mul", "Add"], ["GlobalAveragePool"], ["Gemm"]]  # the ReLU is the first's
+    assert sorted([layer.operator for layer in unit] for unit in ranked) == sorted(units)
+    places = 8 * 12 * 12  # an elementwise result costs as much as eight products
+    works = [places * (8 + 3 * 9), places * (4 * 8 + 9), 8 * 8, 5 * (8 + 8)]
+    harm = []
+    for unit in ranked:
+        alone = without_inner_pairs(quantise(model, ranges, unit), model)
+        [noise] = compare(model, alone, samples.some(4), None).noise.values()
+        work = works[units.index([layer.operator for layer in unit])]
+        harm.append(noise.noise / (work + sum(works) / len(works)))
+    assert harm == sorted(harm, reverse=True)
 
 
 @pytest.mark.parametrize(("needed", "count"), [(0, 9), (1, 9), (2, 9), (5, 9), (8, 9), (9, 9), (1, 1), (None, 9)])
