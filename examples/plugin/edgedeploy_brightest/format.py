@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 
 
 class BrightestFormat(ConvertedFormat):
