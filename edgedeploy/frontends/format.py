@@ -60,17 +60,19 @@ def length_name(name: str) -> str:
     return f"{name}.length"
 
 
+def unfit_shape(path: Path, name: str, given: Sequence[int], why: str, hints: Sequence[str] = ()) -> InputError:
+    """The error for a given shape that an input cannot have; `why` follows the shape."""
+    what = f"{path}: the shape of input {name!r} does not fit"
+    return InputError(what, why=f"{','.join(map(str, given))} was given{why}", hints=hints)
+
+
 def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
     """Refuse shapes for names that are not inputs, and shapes that no tensor can have."""
     for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
         if min(shape, default=1) < 1 or math.prod(shape) > MOST_ELEMENTS:
-            raise InputError(
-                f"{path}: the shape of input {name!r} does not fit",
-                why=f"{','.join(map(str, shape))} was given: sizes begin at 1, and inputs end at "
-                f"{MOST_ELEMENTS:,} elements",
-            )
+            raise unfit_shape(path, name, shape, f": sizes begin at 1, and inputs end at {MOST_ELEMENTS:,} elements")
 
 
 def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.darknet import joins, layers
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.darknet.graph import INPUT_NAME, DarknetGraph, Shape
-from edgedeploy.frontends.format import Shapes, check_given_shapes
+from edgedeploy.frontends.format import Shapes, check_given_shapes, unfit_shape
 from edgedeploy.frontends.graph import Value
 
 # As AlexeyAB's fork has it; the original adds 1e-6 to the square root on CPUs and 1e-5 to the variance on GPUs.
@@ -74,9 +74,6 @@ def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:
     check_given_shapes(path, shapes, [INPUT_NAME])
     given = list(shapes.get(INPUT_NAME, [1, *stated]))
     if len(given) != 4 or given[1] != stated[0]:
-        raise InputError(
-            f"{path}: the shape of input {INPUT_NAME!r} does not fit",
-            why=f"{','.join(map(str, given))} was given, the network states 1,{','.join(map(str, stated))}",
-            hints=["batch, height and width can be changed"],
-        )
+        why = f", the network states 1,{','.join(map(str, stated))}"
+        raise unfit_shape(path, INPUT_NAME, given, why, ["batch, height and width can be changed"])
     return given[0], Shape(*given[1:])

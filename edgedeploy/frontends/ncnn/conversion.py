@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import Shapes, check_given_shapes
+from edgedeploy.errors import ModelError, OpenShapeError
+from edgedeploy.frontends.format import Shapes, check_given_shapes, unfit_shape
 from edgedeploy.frontends.graph import Value
 
 # The modules of translators register them.
@@ -81,9 +81,6 @@ def _input(layer: NcnnLayer, shapes: Shapes, default: Sequence[int] | None) -> t
         )
     if not 1 < len(given) <= 5 or given[0] != 1 or len(stated) not in (0, len(given) - 1):
         says = "x".join(map(str, stated)) if stated else "nothing"
-        raise InputError(
-            f"{layer.path}: the shape of input {name!r} does not fit",
-            why=f"{','.join(map(str, given))} was given, the network states {says}, and there is one image at a time",
-            hints=[f"write it as --input-shape {name}:1,3,224,224"],
-        )
+        why = f", the network states {says}, and there is one image at a time"
+        raise unfit_shape(layer.path, name, given, why, [f"write it as --input-shape {name}:1,3,224,224"])
     return name, tuple(given[1:])

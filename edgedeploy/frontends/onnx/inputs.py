@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import MOST_ELEMENTS, Converted, Shapes, Values, check_given_shapes
+from edgedeploy.frontends.format import MOST_ELEMENTS, Converted, Shapes, Values, check_given_shapes, unfit_shape
 from edgedeploy.frontends.onnx.nodes import attributes_of, every_node, reads
 
 _SHAPES = {"Reshape": 1, "Resize": 3}  # the input of each operator that states the shape of its result
@@ -87,10 +87,7 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     unknown = not value.type.tensor_type.HasField("shape")
     if given is not None:
         if len(given) != len(dimensions) and not unknown:
-            raise InputError(
-                f"{path}: the shape of input {value.name!r} does not fit",
-                why=f"{','.join(map(str, given))} was given, the network states {stated}",
-            )
+            raise unfit_shape(path, value.name, given, f", the network states {stated}")
         return given
     if unknown:
         raise OpenShapeError(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import Shapes, check_given_shapes
+from edgedeploy.errors import ModelError, OpenShapeError
+from edgedeploy.frontends.format import Shapes, check_given_shapes, unfit_shape
 from edgedeploy.frontends.graph import Value
 from edgedeploy.frontends.tengine import operators, windows
 from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
@@ -158,9 +158,7 @@ def _shape(
     fits = stated is None or len(stated) == len(given)
     if not fits or len(given) > MOST_DIMENSIONS:
         says = f", the network states {','.join(map(str, stated))}" if stated else ""
-        raise InputError(
-            f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"
-        )
+        raise unfit_shape(path, name, given, says)
     return tuple(given)
 
 
