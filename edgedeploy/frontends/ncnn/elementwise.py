@@ -70,7 +70,7 @@ def activated(graph: NcnnGraph, blob: Value) -> Value:
 def _prelu(graph: NcnnGraph, blob: Value, count: int = 0) -> Value:
     if count not in (1, blob.shape[0]):
         raise graph.layer.error(f"it has {count} slopes for {blob.shape[0]} channels")
-    return graph.node("PRelu", blob, graph.per_channel(graph.plain(count), blob))
+    return graph.node("PRelu", blob, graph.per_channel(graph.weights.plain(count), blob))
 
 
 @translates("GELU", {0})

@@ -9,8 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Graph, Shape, Value, is_too_large, times
 from edgedeploy.frontends.ncnn.text import NcnnLayer
@@ -40,20 +38,8 @@ class NcnnGraph(Graph):
 
     def __init__(self, name: str, weights: Weights) -> None:
         super().__init__(name, batch=1)
-        self._weights_of_file = weights
+        self.weights = weights
         self.factors: dict[str, float] = {}  # of values that 8 bits can hold, the factor that makes integers of them
-
-    def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
-        """The layer's next weights that are stored with a tag; see `StoredWeights.tagged`."""
-        return self._weights_of_file.tagged(shape, self.layer.name, quantised=quantised)
-
-    def plain(self, *shape: int) -> np.ndarray:
-        """The layer's next weights that are stored as float32 without a tag."""
-        return self._weights_of_file.plain(shape, self.layer.name)
-
-    def scales(self, count: int) -> np.ndarray:
-        """The layer's next scales of quantised weights or blobs."""
-        return self._weights_of_file.scales(count, self.layer.name)
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Shape) -> None:
         """See `Graph.check_output`."""
@@ -144,7 +130,7 @@ def check_known(layer: NcnnLayer) -> None:
 
 def translate(graph: NcnnGraph, layer: NcnnLayer, inputs: Sequence[Value]) -> list[Value]:
     """Write a layer that passed `check_known`; returns its outputs."""
-    graph.layer, graph.inputs = layer, inputs
+    graph.layer, graph.inputs, graph.weights.layer = layer, inputs, layer.name
     graph.begin(f"{layer.outputs[0]} " if layer.outputs else "")  # no blob's name has a space
     written = _TRANSLATIONS[layer.kind][0](graph)
     outputs = [written] if isinstance(written, Value) else list(written)

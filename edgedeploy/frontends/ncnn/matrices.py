@@ -47,7 +47,7 @@ def _gemm(graph: NcnnGraph) -> Value:
         stated = [sizes[axis] for axis in (reversed(shape) if layer.integer(turned) else shape)]
         if min(stated) < 1:
             raise layer.error(f"its sizes {sizes} (parameters 7 to 9) are not those of a matrix")
-        values = graph.tagged(*stated)
+        values = graph.weights.tagged(*stated)
         return graph.floats(values.T.copy() if layer.integer(turned) else values)
 
     left, right = factor(4, 2, "MK"), factor(5, 3, "KN")
@@ -61,7 +61,7 @@ def _gemm(graph: NcnnGraph) -> Value:
             raise layer.error(f"the form {kind} of its addend (parameter 10) is not known")
         height, width = product.shape
         shape = [{"M": height, "N": width, 1: 1}[axis] for axis in _SPREAD[kind]]
-        addend = graph.floats(graph.tagged(math.prod(shape)).reshape(shape))
+        addend = graph.floats(graph.weights.tagged(math.prod(shape)).reshape(shape))
     elif not layer.integer(6):
         addend = next(inputs, None)
         if addend is not None and addend.rank == 1 and addend.shape[0] not in (1, product.shape[1]):
@@ -98,8 +98,8 @@ def _multi_head_attention(
     def dense(blob: Value, inputs: int, outputs: int) -> Value:
         if blob.shape[-1] != inputs:
             raise layer.error(f"it has weights for {inputs} features, and its input has {blob.shape[-1]}")
-        product = graph.node("MatMul", blob, graph.floats(graph.tagged(outputs, inputs).T.copy()))
-        return graph.node("Add", product, graph.floats(graph.plain(outputs)))
+        product = graph.node("MatMul", blob, graph.floats(graph.weights.tagged(outputs, inputs).T.copy()))
+        return graph.node("Add", product, graph.floats(graph.weights.plain(outputs)))
 
     parts = [dense(blob, width, size) for blob, width in zip(blobs, widths, strict=True)]
     split = [graph.transpose(graph.reshape(part, [part.shape[0], heads, size // heads]), [1, 0, 2]) for part in parts]

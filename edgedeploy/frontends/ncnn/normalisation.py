@@ -15,7 +15,7 @@ from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
 def _batch_norm(graph: NcnnGraph, blob: Value, channels: int = 0, epsilon: float = 0.0) -> Value:
     """(x - mean) / sqrt(variance + epsilon) * slope + bias."""
     _check_channels(graph, blob, channels)
-    slope, mean, variance, bias = (graph.plain(channels) for _ in range(4))
+    slope, mean, variance, bias = (graph.weights.plain(channels) for _ in range(4))
     if variance.min() < 0:
         raise graph.layer.error("a variance is below zero", "check that the .bin file belongs to the .param file")
     return graph.node("BatchNormalization", blob, *map(graph.floats, (slope, bias, mean, variance)), epsilon=epsilon)
@@ -47,7 +47,7 @@ def _instance_norm(
 ) -> Value:
     if affine:
         _check_channels(graph, blob, channels)
-    weights = [graph.plain(channels) if affine else np.full(blob.shape[0], value) for value in (1, 0)]
+    weights = [graph.weights.plain(channels) if affine else np.full(blob.shape[0], value) for value in (1, 0)]
     return graph.node("InstanceNormalization", blob, *map(graph.floats, weights), epsilon=epsilon)
 
 
@@ -69,7 +69,7 @@ def _group_norm(
 def _layer_norm(graph: NcnnGraph, blob: Value, count: int = 0, epsilon: float = 0.001, affine: bool = True) -> Value:
     """Each row by its own mean and variance, or each block of the inner axes that have as many values as weights."""
     shape = _normalised_shape(graph, blob, count)
-    operands = [graph.plain(*shape) if affine else np.full(shape, value) for value in (1, 0)]
+    operands = [graph.weights.plain(*shape) if affine else np.full(shape, value) for value in (1, 0)]
     axis = blob.rank - len(shape)
     return graph.node("LayerNormalization", blob, *map(graph.floats, operands), axis=axis, epsilon=epsilon)
 
@@ -78,7 +78,7 @@ def _layer_norm(graph: NcnnGraph, blob: Value, count: int = 0, epsilon: float = 
 def _rms_norm(graph: NcnnGraph, blob: Value, count: int = 0, epsilon: float = 0.001, affine: bool = True) -> Value:
     """As LayerNorm, without a mean: each value by the root of the mean of squares."""
     shape = _normalised_shape(graph, blob, count)
-    factor = graph.plain(*shape) if affine else np.ones(shape)
+    factor = graph.weights.plain(*shape) if affine else np.ones(shape)
     squares = graph.reduce("ReduceMean", graph.node("Mul", blob, blob), range(blob.rank - len(shape), blob.rank))
     root = graph.node("Sqrt", graph.node("Add", squares, graph.floats(epsilon)))
     return graph.node("Mul", graph.node("Div", blob, root), graph.floats(factor))
@@ -94,7 +94,7 @@ def _normalize(
         raise layer.error("it sums over nothing (parameters 0 and 4)")
     if count != (1 if shared else blob.shape[0]):
         raise layer.error(f"it states {count} factors for {blob.shape[0]} channels")
-    factors = graph.plain(count)
+    factors = graph.weights.plain(count)
     squares = graph.reduce("ReduceSumSquare", blob, [*([0] if channels else []), *([1, 2] if spatial else [])])
     small = graph.floats(layer.number(2, 0.0001))
     places: list[Callable[[], Value]] = [
@@ -167,4 +167,4 @@ def _scaled(graph: NcnnGraph, blob: Value, *, with_bias: bool) -> Value:
 
 
 def _next_weights(graph: NcnnGraph, blob: Value) -> Value:
-    return graph.per_channel(graph.plain(blob.shape[0]), blob)
+    return graph.per_channel(graph.weights.plain(blob.shape[0]), blob)

@@ -24,7 +24,7 @@ def _memory_data(graph: NcnnGraph) -> Value:
     shape = [size for size in (layer.integer(number) for number in (2, 11, 1, 0)) if size != 0]
     if layer.integer(21, 1) != 1 or graph.inputs or min(shape, default=0) < 1:
         raise layer.error("only numbers of 32 bits, in one to four dimensions, can be imported")
-    return graph.node("Identity", graph.floats(graph.plain(1, *shape)))
+    return graph.node("Identity", graph.floats(graph.weights.plain(1, *shape)))
 
 
 @translates("Concat", {0})

@@ -30,13 +30,14 @@ class StoredWeights:
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._cursor = Cursor(path, content)
+        self.layer = ""  # the name of the current one, for messages
 
-    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
+    def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
-        With `quantised` they may be of 8 bits: then they are int8, and their scales come later. Messages name `what`.
+        With `quantised` they may be of 8 bits: then they are int8, and their scales come later.
         """
-        part = f"layer {what!r}"
+        part = f"layer {self.layer!r}"
         tag = self._cursor.integer("<u4", part)
         count = math.prod(shape)
         if tag in _FLOAT32:
@@ -65,13 +66,13 @@ class StoredWeights:
             )
         return values.reshape(shape)
 
-    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
+    def plain(self, *shape: int) -> np.ndarray:
         """The next weights that are stored as float32 without a tag."""
-        return self._cursor.array("<f4", math.prod(shape), f"layer {what!r}").reshape(shape)
+        return self._cursor.array("<f4", math.prod(shape), f"layer {self.layer!r}").reshape(shape)
 
-    def scales(self, count: int, what: str) -> np.ndarray:
+    def scales(self, count: int) -> np.ndarray:
         """The next scales of quantised weights or blobs."""
-        return self.plain([count], what)
+        return self.plain(count)
 
     def check_end(self) -> None:
         """Check that nothing is left."""
@@ -90,27 +91,28 @@ class RandomWeights:
         self._path = path
         self._random = np.random.default_rng(0)
         self._left = _MOST
+        self.layer = ""  # the name of the current one, for messages
 
-    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
+    def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """Normal, with the variance of He et al., "Delving Deep into Rectifiers" (2015)."""
-        self._take(shape, what)
+        self._take(shape)
         return self._random.standard_normal(shape, np.float32) * np.float32(math.sqrt(2 / math.prod(shape[1:])))
 
-    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
+    def plain(self, *shape: int) -> np.ndarray:
         """Uniform around one, as variances must be positive."""
-        self._take(shape, what)
+        self._take(shape)
         return self._random.random(shape, np.float32) + np.float32(0.5)
 
-    def scales(self, count: int, what: str) -> np.ndarray:
+    def scales(self, count: int) -> np.ndarray:
         """Scales by which four is nearly the largest number of 8 bits."""
-        self._take([count], what)
+        self._take([count])
         return np.full(count, 32, np.float32)
 
-    def _take(self, shape: Sequence[int], what: str) -> None:
+    def _take(self, shape: Sequence[int]) -> None:
         self._left -= math.prod(shape)
         if self._left < 0:
             raise ModelError(
-                f"{self._path} has too many weights", why=f"more than {_MOST:,}, with those of layer {what!r}"
+                f"{self._path} has too many weights", why=f"more than {_MOST:,}, with those of layer {self.layer!r}"
             )
 
 

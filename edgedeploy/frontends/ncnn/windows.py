@@ -140,8 +140,8 @@ def _dense(graph: NcnnGraph, blob: Value, outputs: int, count: int, *, with_bias
     """The product of the last axis with weights, outputs x inputs in the file, and the activation."""
     inputs = blob.shape[-1]
     _check_count(graph, count, outputs, [outputs, inputs])
-    weights = graph.tagged(outputs, inputs, quantised=graph.layer.integer(8) != 0)
-    bias = [graph.plain(outputs)] if with_bias else []
+    weights = graph.weights.tagged(outputs, inputs, quantised=graph.layer.integer(8) != 0)
+    bias = [graph.weights.plain(outputs)] if with_bias else []
     scales = _Scales.read(graph, outputs)
     blob = _rounded(graph, blob, scales.data) if scales else blob
     rows = blob.rank > 1
@@ -166,8 +166,8 @@ def _weights(
         raise layer.error(f"{inputs} inputs and {outputs} outputs do not fit {groups} groups")
     shape = [outputs, inputs // groups, *kernel]
     _check_count(graph, layer.integer(6), outputs, shape)
-    weights = graph.tagged(*shape, quantised=quantised)
-    return [weights, graph.plain(outputs)] if layer.integer(5) else [weights]
+    weights = graph.weights.tagged(*shape, quantised=quantised)
+    return [weights, graph.weights.plain(outputs)] if layer.integer(5) else [weights]
 
 
 def _check_count(graph: NcnnGraph, stated: int, outputs: int, shape: Sequence[int]) -> None:
@@ -203,9 +203,9 @@ class _Scales:
         if not form:
             return None
         count = (1 if form % _REQUANTISED == 2 else groups) if groups else outputs
-        weights = graph.scales(count)
-        [data] = graph.scales(1)
-        [result] = graph.scales(1) if form > _REQUANTISED else [np.float32(1)]
+        weights = graph.weights.scales(count)
+        [data] = graph.weights.scales(1)
+        [result] = graph.weights.scales(1) if form > _REQUANTISED else [np.float32(1)]
         if not np.isfinite([*weights, data, result]).all() or min(data, result) <= 0 or weights.min() < 0:
             raise layer.error("its scales (of weights, input or output) are impossible")
         return _Scales(np.repeat(weights, outputs // count), data, result if form > _REQUANTISED else None)
