@@ -28,24 +28,10 @@ from edgedeploy.vision.decoders.yolo import Yolo, Yolox
 from edgedeploy.vision.preprocess import Page, SizedFit
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
-_OWN = (
-    Blaze
-    | Classification
-    | Depth
-    | EfficientDet
-    | Landmark
-    | Landmarks
-    | NanoDet
-    | RetinaFace
-    | Segmentation
-    | Ssd
-    | TextLine
-    | TextRegions
-    | Ultralytics
-    | Yolo
-    | Yolox
-    | YuNet
-)
+# Decoders that always give boxes, and those that do not, or not for every network.
+_OF_BOXES = Blaze | EfficientDet | NanoDet | RetinaFace | Ssd | TextRegions | Yolo | Yolox | YuNet
+_OF_OTHERS = Classification | Depth | Landmark | Landmarks | Segmentation | TextLine | Ultralytics
+_OWN = _OF_BOXES | _OF_OTHERS
 # Decoders of plugins.
 _OTHERS: Group[type[Decoder]] = Group("edgedeploy.decoders", "decoder", "a class of decoders with a kind", kind_of)
 
@@ -71,7 +57,7 @@ _LOGS: dict[str, set[LogFormat]] = {
     "ultralytics": {"objects"},
 }
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet", "objects"}
-_WITHOUT_BOXES = {"classification", "depth", "landmark", "landmarks", "segmentation", "text-line", "ultralytics"}
+_WITHOUT_BOXES = {kind_of(each) for each in get_args(_OF_OTHERS)}
 # Decoders whose results are, or may be, about the whole image.
 _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
