@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, get_args
 
@@ -118,16 +118,20 @@ def grid_size(network: tuple[int, int], stride: int) -> tuple[int, int]:
     return -(-network[0] // stride), -(-network[1] // stride)
 
 
-def anchors(network: tuple[int, int], stride: int, sizes: np.ndarray, *, even: bool = False) -> np.ndarray:
-    """Anchors of each size (k x 2) around the centres of a level's cells, as centre and size, n x 4, float32.
+def anchors(network: tuple[int, int], levels: Iterable[tuple[int, np.ndarray]], *, even: bool = False) -> np.ndarray:
+    """The anchors of all levels, one level after another, as centre and size, n x 4, float32.
 
-    Centres are one stride apart, or spread evenly over the network's input.
+    A level has a stride, and the sizes (k x 2) of the anchors around the centre of each of its cells. Centres are one
+    stride apart, or spread evenly over the network's input.
     """
-    rows, columns = grid_size(network, stride)
-    step = np.array([network[1] / columns, network[0] / rows] if even else [stride, stride], np.float32)
-    centres = (cells(rows, columns) + np.float32(0.5)) * step
-    parts = np.repeat(centres, len(sizes), axis=0), np.tile(sizes, (len(centres), 1))
-    return np.concatenate(parts, axis=1, dtype=np.float32)
+    found = []
+    for stride, sizes in levels:
+        rows, columns = grid_size(network, stride)
+        step = np.array([network[1] / columns, network[0] / rows] if even else [stride, stride], np.float32)
+        centres = (cells(rows, columns) + np.float32(0.5)) * step
+        parts = np.repeat(centres, len(sizes), axis=0), np.tile(sizes, (len(centres), 1))
+        found.append(np.concatenate(parts, axis=1, dtype=np.float32))
+    return np.concatenate(found)
 
 
 def corners(centre: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -64,12 +64,8 @@ class Blaze(Detector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """A candidate for every anchor with a sound size."""
-        places = np.concatenate(
-            [
-                anchors(frame.network, level.stride, np.zeros((level.anchors, 2)), even=True)[:, :2]
-                for level in self.levels
-            ]
-        )
+        levels = [(level.stride, np.zeros((level.anchors, 2))) for level in self.levels]
+        places = anchors(frame.network, levels, even=True)[:, :2]
         values = table(outputs, self.boxes, len(places), 4 + 2 * self.points)
         scores = sigmoid(table(outputs, self.scores, len(places), 1)[:, 0])
         boxes = corners(places + values[:, :2], values[:, 2:4])

@@ -69,7 +69,10 @@ class Ssd(ObjectDetector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every prior box."""
-        priors = self._priors(frame.network)
+        priors = None
+        if self.levels:
+            levels = [(each.stride, np.array(each.sizes)) for each in self.levels]
+            priors = anchors(frame.network, levels, even=self.spacing == "even")
         boxes = table(outputs, self.boxes, columns=4, rows=None if priors is None else len(priors))
         if self.box_format in ("yxyx", "cycxhw"):
             boxes = boxes[:, [1, 0, 3, 2]]
@@ -94,14 +97,6 @@ class Ssd(ObjectDetector):
             boxes = corners(centre + along * boxes[:, :2] * sides, sides * exponential(across * boxes[:, 2:]))
             points = None if points is None else centre[:, None] + along * points * sides[:, None]
         return Candidates.of(probabilities.max(axis=1), boxes, probabilities.argmax(axis=1), points)
-
-    def _priors(self, network: tuple[int, int]) -> np.ndarray | None:
-        """Centre and size of each prior box in pixels of the network's input, n x 4, float32."""
-        if self.levels is None:
-            return None
-        even = self.spacing == "even"
-        levels = [anchors(network, each.stride, np.array(each.sizes), even=even) for each in self.levels]
-        return np.concatenate(levels)
 
 
 Level = Annotated[int, Field(gt=0, le=12)]
@@ -167,4 +162,4 @@ class EfficientDet(ObjectDetector):
         growths = [2 ** (k / self.octaves) for k in range(self.octaves)]
         shapes = np.array([[growth * width, growth * height] for growth in growths for width, height in self.ratios])
         strides = [2**level for level in self.levels]
-        return np.concatenate([anchors(network, stride, self.anchor_scale * stride * shapes) for stride in strides])
+        return anchors(network, [(stride, self.anchor_scale * stride * shapes) for stride in strides])
