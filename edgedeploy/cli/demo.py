@@ -183,7 +183,7 @@ def demo(
             session = session or stack.enter_context(program.opened(place, **opening))
             if source.kind != "image":
                 return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
-            [shot] = source.shots()
+            [shot] = source.shots
             result = session.infer(shot, repeat=repeat or 1)
             save_drawn(shot, result.drawn(still=True))
             printer.image(result)
@@ -230,7 +230,7 @@ def _show_all(
     with console.until_interrupted() as interrupted:
         try:
             with bar as advance:
-                shots = timed(source.shots())
+                shots = timed(source.shots)
                 for shot, waited_ms in islice(paced(shots, showing, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:

@@ -72,7 +72,7 @@ def _of_images(feed: Feed, files: Sequence[Path]) -> Iterator[Sample]:
 def _of_video(feed: Feed, path: Path, numbers: Sequence[int]) -> Iterator[Sample]:
     wanted = set(numbers)
     with open_source(path) as source:
-        for shot in source.shots():
+        for shot in source.shots:
             if shot.index in wanted:
                 yield Sample(shot.file, *feed(shot.image))
             if shot.index >= numbers[-1]:
@@ -111,7 +111,7 @@ def find_samples(
     if not is_folder(path) and not images:
         known = _known(feed, path, network)
         with open_source(path) as source:
-            length = source.length or sum(1 for _ in source.shots())
+            length = source.length or sum(1 for _ in source.shots)
         return Samples(path, evenly(range(length), most), partial(_of_video, known, path))
     if not images:
         names = ", ".join(sorted({file.suffix or file.name for file in files})[:5])

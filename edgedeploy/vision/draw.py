@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from edgedeploy.vision.results import Detection, Mask, Surface, View
+from edgedeploy.vision.results import Detection, Mask, Surface, View, intersection
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GREEN, _YELLOW, _BLACK, _WHITE = (0, 200, 0), (0, 220, 255), (0, 0, 0), (255, 255, 255)
@@ -81,13 +81,7 @@ def _label_area(
     width, height = x2 - x1, y2 - y1
     corners = [(left, top), (left, bottom + height), (right, top + height), (left - width, top + height)]
     areas = [_area_of(canvas, text, corner, unit) for corner in corners]
-    return min(areas, key=lambda area: tuple(sum(_shared(area, each) for each in of) for of in (labels, others)))
-
-
-def _shared(first: _Area, second: _Area) -> int:
-    """How many pixels two areas share."""
-    (left, top, right, bottom), (x1, y1, x2, y2) = first, second
-    return max(0, min(right, x2) - max(left, x1)) * max(0, min(bottom, y2) - max(top, y1))
+    return min(areas, key=lambda area: [sum(intersection(area, each) for each in of) for of in (labels, others)])
 
 
 def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import cv2
 import numpy as np
@@ -150,13 +150,9 @@ class ScaledFit(Record):
     """The network is built for the size of the image, which is scaled up if it is small."""
 
     kind: Literal["scaled"]
+    one_size: ClassVar[bool] = False
     shortest: Side
     multiple: Side
-
-    @property
-    def one_size(self) -> bool:
-        """Whether the network has the same size for all images."""
-        return False
 
     def size(self, image: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the network's input for an image of this height and width."""

@@ -50,7 +50,7 @@ class Source(Closing):
 
     kind: Kind
     path: Path
-    images: Iterator[Shot]
+    shots: Iterator[Shot]
     length: int | None = None
     rate: float | None = None
     capture: Capture | None = None
@@ -64,10 +64,6 @@ class Source(Closing):
         """Close the video or camera."""
         if self.capture:
             self.capture.close()
-
-    def shots(self) -> Iterator[Shot]:
-        """The images."""
-        return self.images
 
 
 def open_source(what: Path, progress: Progress = SILENT) -> Source:

@@ -81,7 +81,7 @@ def test_faces_of_a_video_move_with_the_image(facepipe: DemoSession, shared: Pat
     film = write_film(tmp_path / "party.avi", moving(image, 6, (316, 440), step=4))
     [boy] = [each for each in facepipe.infer(Shot(0, film, image)).outcome.detections if 280 < each.box[0] < 300]
     with open_source(film) as source:
-        outcomes = [facepipe.infer(shot, repeat=0).outcome for shot in source.shots()]
+        outcomes = [facepipe.infer(shot, repeat=0).outcome for shot in source.shots]
     assert len(outcomes) == 6
     for index, outcome in enumerate(outcomes):
         pairs = zip(outcome.detections, outcome.then, strict=True)

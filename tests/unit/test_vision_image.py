@@ -18,10 +18,10 @@ from support.recordings import moving, read_film, write_film
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.vision import source as sources
 from edgedeploy.vision import video
-from edgedeploy.vision.draw import _label_area, _shared, class_colour, draw, draw_enlarged
+from edgedeploy.vision.draw import _label_area, class_colour, draw, draw_enlarged
 from edgedeploy.vision.frames import resize
 from edgedeploy.vision.image import check_writable, read_image, write_image
-from edgedeploy.vision.results import Detection, Mask, Surface
+from edgedeploy.vision.results import Detection, Mask, Surface, intersection
 from edgedeploy.vision.source import open_source
 from edgedeploy.vision.video import check_video_writable, video_file
 
@@ -168,7 +168,7 @@ def grey(path: Path, level: int) -> None:
 class TestImage:
     def test_it_is_one_shot(self) -> None:
         with open_source(DIGIT) as source:
-            [shot] = source.shots()
+            [shot] = source.shots
         assert (source.kind, source.length, shot.index, shot.file) == ("image", 1, 0, DIGIT)
         assert np.array_equal(shot.image, cv2.imread(str(DIGIT)))
 
@@ -195,7 +195,7 @@ class TestImage:
         path = tmp_path / b"\xe4\xf6.avi".decode("utf-8", "surrogateescape")
         write_film(tmp_path / "plain.avi", [SCENE]).rename(path)
         with open_source(path) as source:
-            assert (source.kind, len(list(source.shots()))) == ("video", 1)
+            assert (source.kind, len(list(source.shots))) == ("video", 1)
 
 
 class TestFolder:
@@ -203,7 +203,7 @@ class TestFolder:
         for number in (10, 9, 1, 2, 100):
             grey(tmp_path / f"scan{number}.png", number)
         with open_source(tmp_path) as source:
-            shots = list(source.shots())
+            shots = list(source.shots)
         found = [(shot.index, shot.file.name, int(shot.image[0, 0, 0])) for shot in shots]
         assert found == [(index, f"scan{number}.png", number) for index, number in enumerate((1, 2, 9, 10, 100))]
         assert (source.kind, source.length) == ("folder", 5)
@@ -216,14 +216,14 @@ class TestFolder:
         (tmp_path / "sub").mkdir()
         (tmp_path / ".hidden").touch()
         source = open_source(tmp_path, heard)
-        assert [shot.file.name for shot in source.shots()] == ["b.png", "named-wrongly.txt"]
+        assert [shot.file.name for shot in source.shots] == ["b.png", "named-wrongly.txt"]
         assert heard.lines == ["passed over, being no images: a.txt, empty.jpg, sub"]
 
     def test_a_damaged_image_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
         grey(tmp_path / "2.png", 7)
         source = open_source(tmp_path, heard)
-        assert [(shot.index, shot.file.name) for shot in source.shots()] == [(0, "2.png")]
+        assert [(shot.index, shot.file.name) for shot in source.shots] == [(0, "2.png")]
         assert "1.png" in heard.lines[0]
 
     def test_an_empty_folder_and_one_without_sound_images_are_refused(self, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ class TestFolder:
             open_source(tmp_path)
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
         with pytest.raises(InputError, match="no image of the folder"):
-            list(open_source(tmp_path).shots())
+            list(open_source(tmp_path).shots)
 
 
 class TestVideo:
@@ -243,7 +243,7 @@ class TestVideo:
         images = [np.full((48, 64, 3), 20 * index, np.uint8) for index in range(10)]
         path = write_film(tmp_path / f"film{suffix}", images, rate=12.5).rename(tmp_path / "film")
         with open_source(path, heard) as source:
-            shots = list(source.shots())
+            shots = list(source.shots)
         assert heard.lines == []
         assert (source.kind, source.length, source.rate) == ("video", 10, 12.5)
         assert [shot.index for shot in shots] == list(range(10))
@@ -256,7 +256,7 @@ class TestVideo:
         path = write_film(tmp_path / f"film{suffix}", moving(SCENE, 40, (48, 64), 2))
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         with open_source(path, heard) as source:
-            count = len(list(source.shots()))
+            count = len(list(source.shots))
         assert 0 < count < 40
         assert heard.lines == [f"{path} ended after {count} of 40 images; it may be damaged"]
 
@@ -277,7 +277,7 @@ class TestVideo:
             path.write_bytes(damaged.tobytes()[: random.integers(1, len(damaged))])
             try:
                 with open_source(path) as source:
-                    for _, shot in zip(range(100), source.shots(), strict=False):
+                    for _, shot in zip(range(100), source.shots, strict=False):
                         assert shot.image.ndim == 3
             except InputError:
                 pass
@@ -470,7 +470,7 @@ def test_labels_of_boxes_side_by_side_do_not_cover_each_other() -> None:
     for number, box in enumerate(boxes):
         others = boxes[:number] + boxes[number + 1 :]
         areas.append(_label_area(canvas, "face 0.99", box, areas, others, 1))
-    assert not any(_shared(first, second) for first, second in combinations(areas, 2))
+    assert not any(intersection(first, second) for first, second in combinations(areas, 2))
     assert all(left >= 0 and right <= 300 and top >= 0 and bottom <= 200 for left, top, right, bottom in areas)
 
 
