@@ -57,15 +57,11 @@ def shortcut(section: Section, graph: DarknetGraph) -> Value:
 
 def scale_channels(section: Section, graph: DarknetGraph) -> Value:
     """An earlier layer times one factor per channel, or with `scale_wh` per pixel, from the layer before."""
-    return _product(section, graph, "per pixel" if section.integer("scale_wh", 0) else "per channel")
+    return product(section, graph, "per pixel" if section.integer("scale_wh", 0) else "per channel")
 
 
-def sam(section: Section, graph: DarknetGraph) -> Value:
-    """An earlier layer times the layer before, element by element."""
-    return _product(section, graph, "per value")
-
-
-def _product(section: Section, graph: DarknetGraph, factors: str) -> Value:
+def product(section: Section, graph: DarknetGraph, factors: str) -> Value:
+    """An earlier layer times the layer before, which has one factor `per channel`, `per pixel` or `per value`."""
     sources = graph.sources("from")
     if len(sources) > 1:
         raise section.error(f"from={section.text('from', '')} is more than one layer", option="from")

@@ -170,17 +170,7 @@ def softmax(section: Section, graph: DarknetGraph) -> Value:
 def maxpool(section: Section, graph: DarknetGraph) -> Value:
     """The largest value of each window."""
     section.refuse("antialiasing", "maxpool_depth", "maxpool_zero_nonmax")
-    return _pool(section, graph, "MaxPool")
-
-
-def local_avgpool(section: Section, graph: DarknetGraph) -> Value:
-    """The mean of each window without its padding."""
-    return _pool(section, graph, "AveragePool", count_include_pad=0)
-
-
-def avgpool(section: Section, graph: DarknetGraph) -> Value:
-    """The mean of each channel."""
-    return graph.node("GlobalAveragePool", graph.before)
+    return pool(section, graph, "MaxPool")
 
 
 def upsample(section: Section, graph: DarknetGraph) -> Value:
@@ -235,7 +225,7 @@ def _check_divides(section: Section, divisor: int, shape: Shape, *sizes: int) ->
         raise section.error(f"stride={stated} does not divide its input", option="stride", why=f"it is {shape}")
 
 
-def _pool(section: Section, graph: DarknetGraph, operator: str, **attributes: Any) -> Value:
+def pool(section: Section, graph: DarknetGraph, operator: str, **attributes: Any) -> Value:
     """Pooling over windows; `padding` counts the pixels of both sides together, the odd one on the right.
 
     The first window begins at -padding / 2, rounded towards zero, and (side + padding - size) / stride + 1 fit

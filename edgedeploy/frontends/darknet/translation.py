@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edgedeploy.errors import ModelError
@@ -18,12 +19,16 @@ _EPSILON = 1e-5
 
 # They write the layer of a section and return its output.
 _LAYERS: tuple[Callable[[Section, DarknetGraph], Value], ...] = (
-    *(layers.activation, layers.avgpool, layers.batchnorm, layers.connected, layers.convolutional),
-    *(layers.local_avgpool, layers.maxpool, layers.reorg, layers.reorg3d, layers.softmax, layers.upsample),
-    *(joins.region, joins.route, joins.sam, joins.scale_channels, joins.shortcut, joins.yolo),
+    *(layers.activation, layers.batchnorm, layers.connected, layers.convolutional, layers.maxpool),
+    *(layers.reorg, layers.reorg3d, layers.softmax, layers.upsample),
+    *(joins.region, joins.route, joins.scale_channels, joins.shortcut, joins.yolo),
 )
-_KINDS = {function.__name__: function for function in _LAYERS}
-_KINDS |= dict.fromkeys(("cost", "dropout", "empty", "silence"), lambda section, graph: graph.before)
+_KINDS = {function.__name__: function for function in _LAYERS} | {
+    **dict.fromkeys(("cost", "dropout", "empty", "silence"), lambda section, graph: graph.before),
+    "avgpool": lambda section, graph: graph.node("GlobalAveragePool", graph.before),
+    "local_avgpool": partial(layers.pool, operator="AveragePool", count_include_pad=0),
+    "sam": partial(joins.product, factors="per value"),
+}
 
 _SHORT = {
     "avg": "avgpool",
