@@ -68,10 +68,10 @@ def show(
 
         # A drawing needs no weights.
         reading = ImportOptions(weights="random", values=options.parse_values(set_inputs))
-        drawn = draw(find_source(name, options.parse_shapes(input_shape), shown_progress(), reading), graph)
-        boxes = "" if drawn.boxes == drawn.layers else f" in {drawn.boxes} boxes"
-        about = {"name": name, "graph": str(graph), "layers": drawn.layers, "boxes": drawn.boxes}
-        print_result(about, f"{graph}: {drawn.layers} layers{boxes}")
+        source = find_source(name, options.parse_shapes(input_shape), shown_progress(), reading)
+        layers, boxes = draw(source, graph)
+        about = {"name": name, "graph": str(graph), "layers": layers, "boxes": boxes}
+        print_result(about, f"{graph}: {layers} layers" + (f" in {boxes} boxes" if boxes != layers else ""))
         return
     [(path, model)] = _entries([name])
     summary = _summary(path, model)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import onnx
 from onnx import helper
@@ -164,13 +163,6 @@ _PLAIN = {"stride 1x1", "dilation 1x1", "groups 1"}
 _COLOURS = dict.fromkeys(_LEADING, "#cfe2ff") | {"": "#e8e8e8"}
 
 
-class Drawn(NamedTuple):
-    """The number of layers and of boxes in a drawing."""
-
-    layers: int
-    boxes: int
-
-
 def layers(source: Source) -> list[DrawnNode]:
     """The layers of a network in the order in which they run, its inputs first and its outputs last."""
     if not isinstance(source.format, ConvertedFormat):
@@ -200,8 +192,8 @@ def layers(source: Source) -> list[DrawnNode]:
     return found
 
 
-def draw(source: Source, path: Path) -> Drawn:
-    """Draw a network's layers, `grouped`, into a file of the kind of its suffix."""
+def draw(source: Source, path: Path) -> tuple[int, int]:
+    """Draw a network's layers, `grouped`, into a file of the kind of its suffix; the numbers of layers and of boxes."""
     kind = _KINDS.get(path.suffix)
     if kind is None:
         raise InputError(f"cannot draw {path}", why=f"its name ends with none of {', '.join(_KINDS)}")
@@ -214,12 +206,11 @@ def draw(source: Source, path: Path) -> Drawn:
         )
     found = layers(source)
     boxes = grouped(found)
-    drawn = Drawn(len(found), len(boxes))
     text = "\n".join(_dot(source.name, boxes)) + "\n"
     with replacing(path) as temporary:
         if kind == "dot":
             temporary.write_text(text, encoding="utf-8")
-            return drawn
+            return len(found), len(boxes)
         command = [str(program), f"-T{kind}", "-o", str(temporary)]
         try:
             done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=_SECONDS, check=False)
@@ -227,7 +218,7 @@ def draw(source: Source, path: Path) -> Drawn:
             raise ToolchainError(f"Graphviz did not draw {path} within {_SECONDS} seconds") from error
         if done.returncode:
             raise ToolchainError(f"Graphviz cannot draw {path}", why=done.stderr.strip() or f"exit {done.returncode}")
-    return drawn
+    return len(found), len(boxes)
 
 
 def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
