@@ -12,10 +12,6 @@ from edgedeploy.model.tail.operators import Operator, integers, number, sized
 from edgedeploy.model.tensors import quotient_of_integers, refuse_zeros
 
 
-def _unary(function: Callable[[Any], Any]) -> Operator:
-    return lambda values: function(values)
-
-
 def _float(function: Callable[[Any], Any]) -> Operator:
     """numpy would compute float64 of integers and, of a scalar, a float64 too: results have the input's type."""
     return lambda values: function(values).astype(values.dtype, copy=False)
@@ -118,7 +114,7 @@ def _sum_so_far(values: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0)
 
 
 OPERATORS: dict[str, Operator] = {
-    "Abs": _unary(np.abs),
+    "Abs": _float(np.abs),
     "Add": _broadcast(np.add),
     "And": _broadcast(np.logical_and),
     "ArgMax": _place_of(np.argmax),
@@ -133,9 +129,9 @@ OPERATORS: dict[str, Operator] = {
     "Floor": _float(np.floor),
     "Greater": _broadcast(np.greater),
     "GreaterOrEqual": _broadcast(np.greater_equal),
-    "Identity": _unary(np.asarray),
+    "Identity": lambda values: values,
     "IsInf": _is_infinite,
-    "IsNaN": _unary(np.isnan),
+    "IsNaN": lambda values: np.isnan(values),
     "Less": _broadcast(np.less),
     "LessOrEqual": _broadcast(np.less_equal),
     "Log": _float(np.log),
@@ -144,8 +140,8 @@ OPERATORS: dict[str, Operator] = {
     "Min": _of_all(np.minimum),
     "Mod": _modulo,
     "Mul": _broadcast(np.multiply),
-    "Neg": _unary(np.negative),
-    "Not": _unary(np.logical_not),
+    "Neg": _float(np.negative),
+    "Not": lambda values: np.logical_not(values),
     "Or": _broadcast(np.logical_or),
     "Pow": _broadcast(lambda a, b: np.power(a, b).astype(a.dtype, copy=False)),
     "ReduceMax": _extreme(np.max, 1),
@@ -153,7 +149,7 @@ OPERATORS: dict[str, Operator] = {
     "ReduceMin": _extreme(np.min, -1),
     "ReduceProd": _reduction(np.prod),
     "ReduceSum": _reduction(np.sum),
-    "Relu": _unary(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Relu": lambda values: np.maximum(values, values.dtype.type(0)),
     "Round": _float(np.round),
     "Sigmoid": _float(_sigmoid),
     "Softmax": _softmax,
