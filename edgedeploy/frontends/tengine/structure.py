@@ -96,7 +96,7 @@ _PARAMETERS = {
 }
 
 
-_HEADER = _record("H main, H sub, H compiled, I root")
+HEADER = _record("H main, H sub, H compiled, I root")
 _MODEL = _record("i origin, i sub_format, I subgraphs, I name")
 _SUBGRAPH = _record(
     "I id, i layout, i origin_layout, I inputs, I outputs, I nodes, I tensors, I buffers, I name, I parts"
@@ -162,15 +162,6 @@ class Structure:
     outputs: np.ndarray
 
 
-def recognised(head: bytes) -> bool:
-    """Whether a file that begins like this is a tmfile, of this version or of a later one."""
-    if len(head) < _HEADER.itemsize:
-        return False
-    header = np.frombuffer(head, _HEADER, 1)[0]
-    # Versions are small numbers; the root table comes last, after at least one other.
-    return 1 <= header["main"] <= 9 and header["sub"] == header["compiled"] == 0 and header["root"] > _HEADER.itemsize
-
-
 def _users(nodes: Sequence[Node]) -> dict[int, Node]:
     """A node of each tensor, by number: one that reads it, or else the one that outputs it."""
     users: dict[int, Node] = {}
@@ -197,7 +188,7 @@ class _Reader:
         self._strings: dict[int, str] = {}
 
     def structure(self) -> Structure:
-        header = self._table(0, _HEADER, "the header")
+        header = self._table(0, HEADER, "the header")
         if header["main"] != _VERSION:
             raise ModelError(
                 f"{self._path} is of version {header['main']} of Tengine's format",
