@@ -48,10 +48,7 @@ class Value(str):
 class Graph:
     """Nodes in the order in which they run, each output of which has a unique name.
 
-    Args:
-        name: of the network.
-        batch: of a format whose shapes and axes leave out the batch: they lack it here, too, but in ONNX it comes
-            first.
+    `batch` is for formats whose shapes and axes leave it out: they lack it here, too, but in ONNX it comes first.
     """
 
     def __init__(self, name: str, batch: int | None = None) -> None:

@@ -199,20 +199,19 @@ def _excite(layers: Layers, value: Value) -> Value:
     return layers.node("Mul", factors, value)
 
 
-_CONVNEXT_EPSILON = 1e-6
 _LAYER_SCALE = 0.1  # of the factors of a block's branch after training; they begin at 1e-6
 
 
 def convnext_tiny() -> Converted:
     """ConvNeXt-Tiny (Liu et al., "A ConvNet for the 2020s", 2022, arXiv:2201.03545)."""
-    layers = Layers("convnext_tiny", epsilon=_CONVNEXT_EPSILON)
+    layers = Layers("convnext_tiny", epsilon=1e-6)
     value = _layer_norm(layers, layers.conv(_image(layers), 96, 4, 4, bias=True, padding=0))
     for channels, blocks in ((96, 3), (192, 3), (384, 9), (768, 3)):
         if value.shape[1] != channels:
             value = layers.conv(_layer_norm(layers, value), channels, 2, 2, bias=True, padding=0)
         for _ in range(blocks):
             # A depthwise convolution and two dense layers at each place, next to a shortcut.
-            branch = layers.layer_norm(layers.depthwise(value, 7, bias=True), _CONVNEXT_EPSILON)
+            branch = layers.layer_norm(layers.depthwise(value, 7, bias=True))
             branch = layers.product(layers.gelu(layers.product(branch, 4 * channels)), channels)
             branch = layers.transpose(branch, [0, 3, 1, 2])
             value = layers.sum(layers.learned_factors(branch, (channels, 1, 1), _LAYER_SCALE), value)
@@ -221,7 +220,7 @@ def convnext_tiny() -> Converted:
 
 
 def _layer_norm(layers: Layers, value: Value) -> Value:
-    return layers.transpose(layers.layer_norm(value, _CONVNEXT_EPSILON), [0, 3, 1, 2])
+    return layers.transpose(layers.layer_norm(value), [0, 3, 1, 2])
 
 
 BUILDERS: dict[str, Callable[[], Converted]] = {

@@ -32,7 +32,7 @@ RELU: Activation = operator("Relu")
 class Layers(Graph):
     """A network that grows layer by layer.
 
-    Layers have the activation unless they have another one, and batch normalisation adds `epsilon` to the variance.
+    Layers have the activation unless they have another one, and normalisation adds `epsilon` to the variance.
     With `tensorflow`, convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom first;
     else by half of the kernel on all sides.
     """
@@ -144,13 +144,13 @@ class Layers(Graph):
         bias = self.constant(self._random.normal(0, 0.01, count), "bias")
         return self.node("Add", self.node("MatMul", value, self.constant(weights)), bias)
 
-    def layer_norm(self, value: Value, epsilon: float) -> Value:
+    def layer_norm(self, value: Value) -> Value:
         """Layer normalisation of the channels of each place; the result is in NHWC."""
         value = self.transpose(value, [0, 2, 3, 1])
         count = value.shape[-1]
         scale, shift = self._random.uniform(0.8, 1.2, (count,)), self._random.normal(0, 0.1, (count,))
         weights = [self.constant(scale, "scale"), self.constant(shift, "shift")]
-        return self.node("LayerNormalization", value, *weights, axis=-1, epsilon=epsilon)
+        return self.node("LayerNormalization", value, *weights, axis=-1, epsilon=self._epsilon)
 
     def gelu(self, value: Value) -> Value:
         """x times the normal distribution's function of x, written out as exporters do."""
