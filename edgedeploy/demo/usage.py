@@ -172,10 +172,8 @@ class Example:
 
     def same(self, one: Outputs, other: Outputs) -> bool:
         """Whether outputs of the compiled part give the same results, as `vision.results.same_results` takes them."""
-        return same_results(*(self.use.results(self._results(each), self.frame) for each in (one, other)))
-
-    def _results(self, outputs: Outputs) -> Outputs:
-        return self.tail.run({**self.inputs, **outputs}) if self.tail else outputs
+        whole = (self.tail.run({**self.inputs, **each}) if self.tail else each for each in (one, other))
+        return same_results(*(self.use.results(each, self.frame) for each in whole))
 
 
 def stated_entry(file: Path) -> str | None:

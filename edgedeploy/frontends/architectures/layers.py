@@ -177,10 +177,8 @@ class Layers(Graph):
 
     def mean_pool(self, value: Value, kernel: int) -> Value:
         """The mean of kernel x kernel values, with those of the padding."""
-        sides = [kernel] * 2
-        return self.node(
-            "AveragePool", value, kernel_shape=sides, pads=self._padding(value, sides, 1), count_include_pad=1
-        )
+        pads = self._padding(value, [kernel] * 2, 1)
+        return self.node("AveragePool", value, kernel_shape=[kernel] * 2, pads=pads, count_include_pad=1)
 
     def global_mean(self, value: Value) -> Value:
         """The mean of each channel, 1 x channels."""

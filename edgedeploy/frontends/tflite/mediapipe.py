@@ -167,16 +167,12 @@ def _matrix(options: bytes, landmarks: np.ndarray) -> list[np.ndarray]:
     return [matrix[None].astype(np.float32)]
 
 
-def sampling(matrix: np.ndarray) -> np.ndarray:
-    """The 2x3 matrix from places in `TransformTensorBilinear`'s result to places in the image: pixels' centres."""
-    linear, shift = matrix[0, :2, :2], matrix[0, :2, 3]
-    return np.concatenate([linear, (shift + linear.sum(1) / 2 - 0.5)[:, None]], 1)
-
-
 def _sampled(options: bytes, data: np.ndarray, matrix: np.ndarray) -> list[np.ndarray]:
     height, width = sampled_size(options)
     rows, columns = np.mgrid[:height, :width]
-    x, y = np.einsum("ij,jhw->ihw", sampling(matrix), np.stack([columns, rows, np.ones_like(rows)]))
+    linear, shift = matrix[0, :2, :2], matrix[0, :2, 3]
+    centres = np.concatenate([linear, (shift + linear.sum(1) / 2 - 0.5)[:, None]], 1)  # of pixels, in both images
+    x, y = np.einsum("ij,jhw->ihw", centres, np.stack([columns, rows, np.ones_like(rows)]))
     bottom, right = data.shape[1] - 1, data.shape[2] - 1
     inside = (x >= 0) & (x <= right) & (y >= 0) & (y <= bottom)
     x, y = np.where(inside, x, 0), np.where(inside, y, 0)
