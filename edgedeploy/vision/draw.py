@@ -156,7 +156,6 @@ def _area_of(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int) 
 
 
 def _write(canvas: np.ndarray, text: str, area: _Area, unit: int, ground: tuple[int, int, int]) -> None:
-    """Write `text` on a coloured ground."""
     blue, green, red = ground
     # The luma of Rec. ITU-R BT.601.
     ink = _BLACK if 0.114 * blue + 0.587 * green + 0.299 * red > 90 else _WHITE

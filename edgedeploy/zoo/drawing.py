@@ -246,7 +246,6 @@ def _details(node: onnx.NodeProto, weights: tuple[int, ...]) -> str:
 
 
 def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
-    """The drawing in Graphviz's language."""
     yield f"digraph {_quoted(name)} {{"
     # At most the size of A4 paper.
     yield '  graph [size="7.7,11.1", ranksep=0.22, nodesep=0.15]'

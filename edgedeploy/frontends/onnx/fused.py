@@ -119,7 +119,6 @@ def _fused_conv(build: NodeBuilder) -> Sequence[str] | None:
 
 
 def _fused_gemm(build: NodeBuilder) -> Sequence[str] | None:
-    """FusedGemm: Gemm, activation."""
     activation, given = build.pop_text("activation"), build.attributes
     parameters = [given.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
     names = _PARAMETERS.get(activation, ())

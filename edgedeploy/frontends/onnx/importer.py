@@ -93,7 +93,6 @@ class _Importer(ONNXGraphImporter):
             self._check_version(node)
 
     def _check_version(self, node: onnx.NodeProto) -> None:
-        """Refuse an operator of a newer version than is understood."""
         newest = _NEWEST.get(node.op_type, 21)
         if node.domain not in ONNX_DOMAINS or self.opset <= newest or not onnx.defs.has(node.op_type):
             return

@@ -136,7 +136,6 @@ def _softmax(build: NodeBuilder) -> Sequence[str]:
 
 
 def _max_pool_nhwc(build: NodeBuilder) -> Sequence[str]:
-    """NhwcMaxPool: MaxPool with channels last."""
     build.attributes["channels_last"] = 1
     return [_of_channels(build, "MaxPool", *build.inputs)]
 

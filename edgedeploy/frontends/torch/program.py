@@ -94,7 +94,6 @@ def decomposed(program: Any) -> Any:
 
 
 def _check_recurrent(node: Any) -> None:
-    """Refuse a recurrent layer without a translation."""
     _, _, weights, biased, count, dropout, training, both, _ = node.args
     if training and dropout:
         raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
