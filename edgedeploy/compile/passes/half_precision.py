@@ -70,8 +70,12 @@ class _Writer:
         raise NotImplementedError
 
     def outputs(self, results: Any) -> Any:
-        """The outputs of the new function."""
-        return results
+        """The outputs of the new function, in the types of the old one's."""
+        declared = self.function.body.body.ty
+        if not isinstance(declared, relax.TupleType):
+            return self.as_type(results, str(declared.dtype))
+        fields = zip(self.bound.get(results, results).fields, declared.fields, strict=True)
+        return relax.Tuple([self.as_type(each, str(kind.dtype)) for each, kind in fields])
 
     def parameters(self) -> list[relax.Var]:
         """The parameters of the new function, once it is written."""
@@ -104,16 +108,17 @@ class _Writer:
             return whole.args[0]  # it was rounded to half before
         return self.emit.astype(value, dtype)
 
-    def layer_in_half(self, call: relax.Call, arguments: list[Any]) -> Any:
-        """A layer in half precision, sums and results included."""
-        return _layer(call, [self.as_type(each, HALF) for each in arguments], HALF)
-
     def with_types(self, call: relax.Call, arguments: list[Any], dtype: str) -> Any:
-        """A call whose arguments of floats are in a precision, and its result with them if the operator allows it."""
+        """A call whose arguments of floats are in a precision, and its result with them if the operator allows it.
+
+        The sums of a layer are, too.
+        """
         found = [self.as_type(each, dtype) for each in arguments]
         if not is_layer(call):
             return relax.Call(call.op, found, call.attrs, call.ty_args)
-        return _layer(call, found, dtype)
+        if ir.is_call(call, "relax.nn.conv2d"):
+            return ir.conv2d_like(call, *found, out_dtype=dtype)
+        return relax.op.matmul(*found, out_dtype=dtype)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, relax.Call):
@@ -146,13 +151,6 @@ def is_layer(call: Any) -> bool:
     return operator_name(call) in _LAYERS and precision_of(call) is not None
 
 
-def _layer(call: relax.Call, arguments: list[Any], result: str) -> relax.Call:
-    """A layer of other arguments, with results of a type."""
-    if ir.is_call(call, "relax.nn.conv2d"):
-        return ir.conv2d_like(call, *arguments, out_dtype=result)
-    return relax.op.matmul(*arguments, out_dtype=result)
-
-
 class _Widener(_Writer):
     """Everything in single precision, but for inputs and outputs; a cast to half still rounds."""
 
@@ -162,9 +160,6 @@ class _Widener(_Writer):
         if ir.is_call(call, "relax.astype"):
             return relax.Call(call.op, arguments, call.attrs)
         return self.with_types(call, arguments, SINGLE)
-
-    def outputs(self, results: Any) -> Any:
-        return _as_declared(self, self.function, results)
 
     def _as_before(self, old: Any, new: Any) -> Any:
         if isinstance(old, relax.Tuple):
@@ -176,15 +171,6 @@ def _states_half(call: relax.Call) -> bool:
     """Whether an operator's attributes state its result's type, as those of few do."""
     stated = str(getattr(call.attrs, "out_dtype", "") or getattr(call.attrs, "dtype", "") or "")
     return stated == HALF and operator_name(call) not in (*_LAYERS, "astype")
-
-
-def _as_declared(writer: _Writer, function: relax.Function, results: Any) -> Any:
-    """Outputs in the types of a function's own."""
-    if isinstance(function.body.body.ty, relax.TupleType):
-        fields = writer.bound.get(results, results).fields
-        types = function.body.body.ty.fields
-        return relax.Tuple([writer.as_type(each, str(kind.dtype)) for each, kind in zip(fields, types, strict=True)])
-    return writer.as_type(results, str(function.body.body.ty.dtype))
 
 
 def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
@@ -254,9 +240,6 @@ class _HalfWriter(_Writer):
             return self._kept(self._rounded_once(call, arguments, reason), reason, stored=True)
         return self._kept(self.with_types(call, arguments, SINGLE), reason, stored=False)
 
-    def outputs(self, results: Any) -> Any:
-        return _as_declared(self, self.function, results)
-
     def _kept(self, value: Any, reason: Any, *, stored: bool) -> Any:
         """A value in half precision, rounded if anything but an elementwise operator reads it."""
         variable = self._new(value)
@@ -281,19 +264,13 @@ class _HalfWriter(_Writer):
         """A value that is rounded, for this and all later readers, if it is not yet."""
         if value in self._stored:
             return value
-        variable = self._new(self.rounded(value, reason))
-        self._reasons[variable] = reason
-        self._stored.add(variable)
-        self.values[old] = variable
-        return variable
+        self.values[old] = self._kept(self.rounded(value, reason), reason, stored=True)
+        return self.values[old]
 
     def _moved(self, value: Any) -> Any:
         moved = super()._moved(value)
         if isinstance(moved, relax.TupleGetItem) and moved.tuple_value in self._reasons:
-            part = self._new(moved)
-            self._reasons[part] = self._reasons[moved.tuple_value]
-            self._stored.add(part)
-            return part
+            return self._kept(moved, self._reasons[moved.tuple_value], stored=True)
         return moved
 
     def _largest(self, arguments: list[Any]) -> list[Any]:
@@ -328,7 +305,7 @@ class _Halver(_HalfWriter):
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         if number in self._single:
             return self.with_types(call, arguments, SINGLE), None
-        return self.layer_in_half(call, arguments), True
+        return self.with_types(call, arguments, HALF), True
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         return self.with_types(call, arguments, HALF)
@@ -382,10 +359,11 @@ class _TrialWriter(_HalfWriter):
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         single = self._new(self.with_types(call, arguments, SINGLE))
-        half = self._in_half(lambda data: self._new(self.layer_in_half(call, [data, *arguments[1:]])), arguments[0])
+        data, *others = arguments
+        half = self._in_half(lambda rounded: self._new(self.with_types(call, [rounded, *others], HALF)), data)
         self._peaks.append(self._peak(half))
         if _may_be_winograd(call):
-            transformed = self._new(self.emit.multiply(self._peak(arguments[0]), GROWTH))
+            transformed = self._new(self.emit.multiply(self._peak(data), GROWTH))
             self._peaks[-1] = self.emit.maximum(self._peaks[-1], self.as_type(self.as_type(transformed, HALF), SINGLE))
         reason = frozenset([number])
         return relax.op.where(self._switch(reason), half, single), reason
