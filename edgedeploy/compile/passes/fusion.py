@@ -188,7 +188,7 @@ class _Separator(ir.Rewriter):
             found.append(variable)
             if not ir.is_call(call, "relax.call_tir"):
                 break
-            if _layer_of(call, self.module):
+            if _layer_in(self.module[call.args[0]]):
                 return found
             operands = [each for each in call.args[1].fields if isinstance(each, relax.Var)]
             if not _is_elementwise(self.module[call.args[0]]) or len(operands) != 1:
@@ -220,9 +220,8 @@ class FusedFunction:
         """The index of the weights among the parameters."""
         if not isinstance(self.function, relax.Function):
             return 1
-        variable = next(
-            call.args[1].fields[1] for _, call in ir.calls_of(self.function) if _layer_of(call, self.module)
-        )
+        calls = (call for _, call in ir.calls_of(self.function) if _layer_in(self.module[call.args[0]]))
+        variable = next(calls).args[1].fields[1]
         return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
 
     def packing(self, form: PackedForm) -> Packing | None:
@@ -246,10 +245,11 @@ class FusedFunction:
             with builder.dataflow():
                 for variable, call in ir.calls_of(self.function):
                     arguments = [values.get(each, each) for each in call.args[1].fields]
-                    if _layer_of(call, self.module):
+                    called = self.module[call.args[0]]
+                    if _layer_in(called):
                         written = builder.call_te(lambda *tensors: form.compute(*tensors), *arguments)
                     else:
-                        callee = builder.add_func(self.module[call.args[0]], ir.function_name(call))
+                        callee = builder.add_func(called, ir.function_name(call))
                         written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])
                     values[variable] = builder.emit(written)
                 output = builder.emit_output(values[self.function.body.body])
@@ -277,10 +277,6 @@ def fused_functions(module: tvm.IRModule) -> dict[str, FusedFunction]:
 def _layer_in(function: tvm.tirx.PrimFunc) -> layers.AnyAnchorOp | None:
     layer = function.attrs.get(LAYER_ATTRIBUTE) if function.attrs else None
     return layers.LAYER.validate_json(str(layer)) if layer else None
-
-
-def _layer_of(call: relax.Call, module: tvm.IRModule) -> layers.AnyAnchorOp | None:
-    return _layer_in(module[call.args[0]])
 
 
 def merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
