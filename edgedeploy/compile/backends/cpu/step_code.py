@@ -30,11 +30,9 @@ def intrinsic(step: Step, words: bool = False) -> str:
         value = part_of_word(data[0], place, step.data) if words else data[place]
         return T.cast(value, "int32") * T.cast(weights[tuple(weight)], "int32")
 
-    def plain(*buffers: Any) -> None:
-        _summed(buffers, sums.shape, step.terms, product)
-
     multiply_add = _by_rows if step.parts > 1 else _MULTIPLY_ADDS[step.instruction]
-    return _registered(name, [data, weights], sums, plain, lambda *buffers: multiply_add(step, *buffers))
+    plain = partial(_add_one_by_one, sums.shape, step.terms, product)
+    return _registered(name, [data, weights], sums, plain, partial(multiply_add, step))
 
 
 def _registered(
@@ -94,9 +92,7 @@ def words_intrinsic(step: Step) -> str:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
         _dot_product(step, values, weights, sums)
 
-    def plain(*buffers: Any) -> None:
-        _summed(buffers, sums.shape, [4], product)
-
+    plain = partial(_add_one_by_one, sums.shape, [4], product)
     return _registered(f"{step.name}.words", [words, weights], sums, plain, written)
 
 
@@ -161,8 +157,8 @@ def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None
     return builder.get()
 
 
-def _summed(buffers: Sequence[Any], shape: Sequence[int], terms: Sequence[int], value: Callable[..., Any]) -> None:
-    """Sums of values, one by one, which an intrinsic replaces."""
+def _add_one_by_one(shape: Sequence[int], terms: Sequence[int], value: Callable[..., Any], *buffers: Any) -> None:
+    """Add values to sums one by one, which an intrinsic replaces."""
     *read, sums = buffers
     with T.grid(*shape, *terms) as loops, T.sblock("update"):
         axes = T.axis.remap("S" * len(shape) + "R" * len(terms), list(loops))
