@@ -187,16 +187,16 @@ class _ProductStrategy(Strategy[Anchor]):
         rate = self.board.fma.per_cycle * lanes_for(self.board, types.accumulator)
         worthwhile = is_worth_threads(self.layer.operations, rate)
         tasks = -(-self.board.cores // self.layer.batch) if worthwhile else 1
-        tile_rows, tile_columns = tiles.choose_product_tile(rows, whole, types, self.board, tasks=tasks)
-        return Product(whole=whole, rows=tile_rows, columns=tile_columns)
+        tile = tiles.choose_product_tile(rows, whole, types, self.board, tasks=tasks)
+        return Product(whole=whole, rows=tile.columns, columns=tile.channels)
 
     @override
     def candidates(self) -> Iterator[Configuration]:
         columns, types = self.layer.channels, self.layer.types
         found = [
-            Product(whole=whole, rows=rows, columns=tile)
+            Product(whole=whole, rows=tile.columns, columns=tile.channels)
             for whole in sorted({padded_count(columns, lanes_for(self.board, types.accumulator)), *self._wholes})
-            for rows, tile in tiles.product_tiles(self._rows, whole, types, self.board)
+            for tile in tiles.product_tiles(self._rows, whole, types, self.board)
         ]
         yield from dict.fromkeys([self.default(), *found])
 
@@ -205,17 +205,17 @@ class _ProductStrategy(Strategy[Anchor]):
         assert isinstance(configuration, Product)
         whole = configuration.whole
         tasks = self.layer.batch * -(-self._rows // configuration.rows) * (whole // configuration.columns)
-        tile = configuration.rows, configuration.columns
-        cycles = self.layer.batch * tiles.product_cycles(self._rows, whole, *tile, self.layer.types, self.board)
+        tile, types = configuration.register_tile, self.layer.types
+        cycles = self.layer.batch * tiles.product_cycles(self._rows, whole, tile, types, self.board)
         return self.layer.terms * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, Product):
             return False
-        whole, tile = configuration.whole, (configuration.rows, configuration.columns)
+        whole = configuration.whole
         fitting = tiles.product_tiles(self._rows, whole, self.layer.types, self.board)
-        return self.layer.channels <= whole <= max(self._wholes) and tile in fitting
+        return self.layer.channels <= whole <= max(self._wholes) and configuration.register_tile in fitting
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:

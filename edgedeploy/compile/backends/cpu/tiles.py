@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
-from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
+from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, row_tiles, vector_length
 from edgedeploy.target.board import Board
 
 STRETCH_CYCLES = 4  # what it costs to begin reading elsewhere, besides the bytes
@@ -120,30 +120,28 @@ def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
     return sums * tile.useful(shape.height, shape.width) / tile_cycles(tile, shape, board)
 
 
-def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
-    """The tile, rows x columns, with the most multiply-adds for each value it loads; fewer than `tasks` count less.
+def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> Tile:
+    """The tile with the most multiply-adds for each value it loads; fewer than `tasks` count less.
 
     A single row waits for its weights: it takes several vectors, to read whole lines.
     """
     length = vector_length(columns, lanes_for(board, types.accumulator))
 
-    def preference(tile: tuple[int, int]) -> tuple[float, int]:
-        count, vectors = tile[0], tile[1] // length
-        busy = min(1.0, -(-rows // count) * (columns // tile[1]) / tasks)
+    def preference(tile: Tile) -> tuple[float, int]:
+        count, vectors = tile.columns, tile.channels // length
+        busy = min(1.0, -(-rows // count) * (columns // tile.channels) / tasks)
         return busy * rows / round_up(rows, count) * count * vectors / (count + vectors), vectors
 
     return max(product_tiles(rows, columns, types, board), key=preference)
 
 
-def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> list[tuple[int, int]]:
-    """The tiles, rows x columns, that fit the registers and divide the columns; rows beyond the last are cropped."""
+def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> list[Tile]:
+    """The tiles that fit the registers and divide the columns; rows beyond the last are cropped.
+
+    As in `Product`, rows are the tile's columns of pixels, and columns its channels.
+    """
     length, registers = vector_length(columns, lanes_for(board, types.accumulator)), board.vector.registers
-    return [
-        (count, vectors * length)
-        for vectors in PRODUCT_VECTORS
-        if columns % (vectors * length) == 0
-        for count in range(1, min(rows, (registers - vectors - 1) // vectors) + 1)
-    ]
+    return row_tiles(columns, length, PRODUCT_VECTORS, lambda count: min(rows, (registers - count - 1) // count))
 
 
 def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board: Board) -> int:
@@ -153,21 +151,19 @@ def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board
     """
 
     def cycles(whole: int) -> float:
-        return product_cycles(rows, whole, *choose_product_tile(rows, whole, types, board), types, board)
+        return product_cycles(rows, whole, choose_product_tile(rows, whole, types, board), types, board)
 
     lanes = lanes_for(board, types.accumulator)
     wider = (round_up(columns, count * lanes) for count in PRODUCT_VECTORS)
     return min([padded, *wider], key=lambda whole: (cycles(whole), whole))
 
 
-def product_cycles(
-    rows: int, columns: int, tile_rows: int, tile_columns: int, types: LayerTypes, board: Board
-) -> float:
+def product_cycles(rows: int, columns: int, tile: Tile, types: LayerTypes, board: Board) -> float:
     """The estimated cost of one term of all sums of a product."""
     length = vector_length(columns, lanes_for(board, types.accumulator))
-    arithmetic = step_cycles(tile_rows, tile_columns // length, board)
-    reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
-    return columns // tile_columns * max(-(-rows // tile_rows) * arithmetic, reading)
+    arithmetic = step_cycles(tile.columns, tile.channels // length, board)
+    reading = bytes_of(types.weights) * tile.channels / MEMORY_BYTES + STRETCH_CYCLES
+    return columns // tile.channels * max(-(-rows // tile.columns) * arithmetic, reading)
 
 
 def tasks_for(cores: int) -> int:
