@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, TypeAdapter
 from tvm import te
 from typing_extensions import override
@@ -16,7 +17,7 @@ from edgedeploy.base.documents import Record
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.operators.product import MATMUL, broadcast_stacks, product, stacked_product
+from edgedeploy.compile.operators.product import MATMUL, product, stacked_product
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 
 Form = Callable[[te.Tensor, te.Tensor], te.Tensor]  # from the layer's data and its weights to its result
@@ -172,7 +173,7 @@ class BatchMatmul(Product):
     @property
     @override
     def batch(self) -> int:
-        return math.prod(broadcast_stacks(self.data[:-2], self.weights[:-2]))
+        return math.prod(np.broadcast_shapes(self.data[:-2], self.weights[:-2]))
 
     @property
     @override

@@ -82,7 +82,7 @@ def stacked_product(
         return te.sum(types.product(data[place], blocks[packed_place]), [term])
 
     term = te.reduce_axis((0, terms), "k")
-    stack = broadcast_stacks(data_stack, weights_stack)
+    stack = np.broadcast_shapes(tuple(data_stack), tuple(weights_stack))
     whole = te.compute((*stack, round_up(rows, tile.columns), padded), sum_of_products, name=MATMUL)
     return _cropped(whole, (*stack, rows, columns), types.result, lambda place: place)
 
@@ -94,11 +94,6 @@ def packed_stack(weights: np.ndarray, whole_columns: int, tile_columns: int, *, 
     whole = np.pad(matrices, [(0, 0)] * (len(stack) + 1) + [(0, whole_columns - columns)])
     tiles = whole.reshape(*stack, terms, whole_columns // tile_columns, tile_columns)
     return np.ascontiguousarray(tiles.swapaxes(-2, -3))
-
-
-def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions of the stack of products of two stacks of matrices, as numpy broadcasts them."""
-    return np.broadcast_shapes(tuple(data), tuple(weights))
 
 
 def _cropped(whole: te.Tensor, shape: tuple[int, ...], dtype: str, place_in: Callable[[Any], Any]) -> te.Tensor:
