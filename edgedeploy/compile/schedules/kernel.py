@@ -55,7 +55,7 @@ class Kernel:
     packing: Packing | None = None  # of the constant behind one of its parameters
     schedule: Schedule = field(init=False)
     names: list[str] = field(init=False)  # of its blocks, in the order in which they run
-    _accumulating: set[str] = field(init=False)
+    accumulating: list[str] = field(init=False)  # those of them that do
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.function)
@@ -65,7 +65,7 @@ class Kernel:
     def _list_blocks(self) -> None:
         blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(self.block("root"))]
         self.names = [block.name_hint for block in blocks]
-        self._accumulating = {block.name_hint for block in blocks if block.init is not None}
+        self.accumulating = [block.name_hint for block in blocks if block.init is not None]
 
     def _inline_late_operands(self) -> None:
         """Inline blocks before the anchor that only its epilogue reads: templates take them for the anchor's operands.
@@ -111,14 +111,9 @@ class Kernel:
             found[int(variable.iter_type) != IterVar.DataPar].append(loop)
         return found
 
-    def is_reduction(self, name: str) -> bool:
-        """Whether a block accumulates."""
-        return name in self._accumulating
-
     def anchor(self) -> str | None:
         """The block that accumulates; None unless exactly one does."""
-        reductions = [name for name in self.names if self.is_reduction(name)]
-        return reductions[0] if len(reductions) == 1 else None
+        return self.accumulating[0] if len(self.accumulating) == 1 else None
 
     def before(self, name: str) -> list[str]:
         """The blocks that run before a block."""
@@ -325,10 +320,10 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> None:
 def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
     """Inline blocks that one other reads; schedule those left by `reduction` if they accumulate, or `elementwise`."""
     # Nothing is computed twice when one other block reads a block, except inside a window.
-    for block in (kernel.block(name) for name in kernel.names if not kernel.is_reduction(name)):
+    for block in (kernel.block(name) for name in kernel.names if name not in kernel.accumulating):
         if len(kernel.schedule.get_consumers(block)) == 1:
             with suppress(ScheduleError):
                 kernel.schedule.compute_inline(block)
     left = kernel.schedule.get_child_blocks(kernel.block("root"))
     for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
-        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
+        (reduction if name in kernel.accumulating else elementwise)(kernel, name, board)

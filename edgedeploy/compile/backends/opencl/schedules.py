@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from edgedeploy.compile.backends.opencl.strategy import WorkItem, device_of, group_parts, group_size, vector_width
@@ -67,15 +68,11 @@ def _has_loops(kernel: Kernel) -> bool:
 
     def has_loops(name: str) -> bool:
         block = kernel.block(name)
-        if kernel.is_reduction(name):
+        if name in kernel.accumulating:
             return bool(kernel.spatial_and_reduced(block, kernel.schedule.get_loops(block))[1])
         return bool(kernel.schedule.get(block).iter_vars)
 
     return all(map(has_loops, kernel.names))
-
-
-def _general(kernel: Kernel, board: Board) -> None:
-    schedule_blocks(kernel, board, _reduction, _elementwise)
 
 
 def _elementwise(kernel: Kernel, name: str, board: Board) -> None:
@@ -140,5 +137,5 @@ TEMPLATES = (
     Template("gpu convolution", is_convolution, _convolution),
     Template("gpu depthwise convolution", is_depthwise, _depthwise),
     Template("gpu product", is_product, _product),
-    Template("gpu general", _has_loops, _general),
+    Template("gpu general", _has_loops, partial(schedule_blocks, reduction=_reduction, elementwise=_elementwise)),
 )
