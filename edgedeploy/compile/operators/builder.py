@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tvm import tirx
@@ -65,11 +64,9 @@ def vectors(width: int, lanes: int) -> list[Vector]:
     return found
 
 
-@contextmanager
-def lanes_of(length: int) -> Iterator[Any]:
+def lanes_of(length: int) -> Any:
     """A loop over a vector's values."""
-    with (T.vectorized if length > 1 else T.serial)(length) as lane:
-        yield lane
+    return (T.vectorized if length > 1 else T.serial)(length)
 
 
 def in_vectors(count: int, lanes: int) -> Iterator[Any]:
