@@ -219,9 +219,7 @@ class IntegerLayer:
         ends = np.stack([above * greatest + below * least, above * least + below * greatest]) + self.bias
         return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
-    def floats(
-        self, emit: ir.Emitter, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
-    ) -> relax.Expr:
+    def floats(self, emit: ir.Emitter, data: relax.Expr, cpu: CpuBackend, divisor: np.float32) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
         bias = self._whole_bias
         is_depthwise = self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
