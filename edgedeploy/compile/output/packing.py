@@ -60,8 +60,6 @@ def transform_of(packing: Packing, weights: np.ndarray, backend: Backend) -> tvm
 
 
 class _Replacer(ir.Rewriter):
-    """Calls the scheduled functions instead of those of the same name; without `transform`, weights are packed now."""
-
     def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform: TransformOf | None) -> None:
         super().__init__(module)
         self._scheduled, self._transform = scheduled, transform
@@ -115,8 +113,9 @@ def lifted(module: tvm.IRModule) -> Lifted:
             transforms.note(call)
     if not transforms.results:
         return Lifted(module, [])
+    kinds = [kind for *_, kind in transforms.results.values()]
     for variable, entry in entries.items():
-        added = [relax.Var(f"transformed_{place}", kind) for place, (*_, kind) in enumerate(transforms.results)]
+        added = [relax.Var(f"transformed_{place}", kind) for place, kind in enumerate(kinds)]
         rest = relax.expr_functor.mutator(_Lifter)(module, transforms, added).visit_expr(entry)
         whole = relax.Function([*rest.params, *added], rest.body, rest.ret_ty, rest.is_pure, rest.attrs)
         module = tvm.IRModule({**module.functions, variable: whole}, attrs=module.attrs)
@@ -128,10 +127,9 @@ class _Transforms:
 
     def __init__(self, module: tvm.IRModule) -> None:
         self.weights: dict[str, np.ndarray] = {}  # the arguments, by a hash of their content
-        # The function of each, the index of its argument, and the type of its result.
-        self.results: list[tuple[tvm.ir.GlobalVar, int, relax.TensorType]] = []
+        # The function of each, the index of its argument, and the type of its result, by what makes it a different one.
+        self.results: dict[tuple[int, int], tuple[tvm.ir.GlobalVar, int, relax.TensorType]] = {}
         self._module = module
-        self._places: dict[tuple[int, int], int] = {}
 
     def note(self, call: relax.Call) -> int | None:
         """The index of a call's result; None if it is not a transform."""
@@ -145,10 +143,8 @@ class _Transforms:
         taken = list(self.weights).index(digest)
         [kind] = ir.result_types(call)
         key = tvm_ffi.structural_hash(function.without_attr("global_symbol")), taken
-        if key not in self._places:
-            self._places[key] = len(self.results)
-            self.results.append((call.args[0], taken, kind))
-        return self._places[key]
+        self.results.setdefault(key, (call.args[0], taken, kind))
+        return list(self.results).index(key)
 
     def added_to(self, module: tvm.IRModule) -> tvm.IRModule:
         """The module with a function that computes all results."""
@@ -159,7 +155,7 @@ class _Transforms:
             with builder.dataflow():
                 values = [
                     builder.emit(relax.call_tir(function, relax.Tuple([plain[taken]]), kind))
-                    for function, taken, kind in self.results
+                    for function, taken, kind in self.results.values()
                 ]
                 output = builder.emit_output(relax.Tuple(values))
             builder.emit_func_output(output)
