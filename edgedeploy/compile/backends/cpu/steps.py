@@ -191,7 +191,9 @@ def _all_steps(board: Board) -> list[Step]:
         return [Step("sdot", "int8", "int8", 4, 4 * each, each, slots=each, adds_bytes=True) for each in (4, 2, 1)]
     if board.family not in _NEON or "neon" not in features:
         return []
-    found = list(_neon_steps(*_NEON[board.family]))
+    of_bytes, of_shorts = _NEON[board.family]
+    found = [Step(of_bytes, "int8", "int8", 4, 2 * each, each, slots=each) for each in (8, 2)]
+    found += [Step(of_shorts, "int16", "int16", 4, each, each, slots=each) for each in (8, 4)]
     if board.in_order and board.family == "aarch64":  # which does not multiply while it repeats input channels
         found[0] = replace(found[0], groups=1, parts=4)
     return found
@@ -212,13 +214,6 @@ def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
 
 # The instructions that multiply vectors of bytes, adding two products in 16 bits, and vectors of int16.
 _NEON = {"aarch64": ("smull", "smlal"), "arm": ("vmull.s8", "vmlal.s16")}
-
-
-def _neon_steps(of_bytes: str, of_shorts: str) -> Iterator[Step]:
-    for groups in (8, 2):
-        yield Step(of_bytes, "int8", "int8", 4, 2 * groups, groups, slots=groups)
-    for groups in (8, 4):
-        yield Step(of_shorts, "int16", "int16", 4, groups, groups, slots=groups)
 
 
 WORD = "uint32"  # the type of words that hold the values which one step reads
