@@ -8,7 +8,6 @@ zeros until they fill whole vectors; operators after it work on the padded chann
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,10 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu import CpuBackend
 from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
-from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.passes import Compilation
-
-# From a convolution's channels, the pixels of its result and its types, to the channels that it should have.
-PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
 class _Padder(ir.Rewriter):
@@ -32,9 +28,9 @@ class _Padder(ir.Rewriter):
     operators in order, and remembers for each cut result the padded one behind it.
     """
 
-    def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
+    def __init__(self, module: tvm.IRModule, cpu: CpuBackend) -> None:
         super().__init__(module)
-        self._padded_count = padded
+        self._cpu = cpu
         # By padded tensor, the value of the added channels. It must be finite: the weights that are zero for these
         # channels would not remove an infinity or a NaN.
         self._added: dict[Any, float] = {}
@@ -71,7 +67,7 @@ class _Padder(ir.Rewriter):
             wanted = groups = int(data.ty.shape[1])
             wider = 0
         elif groups == 1:
-            wanted = self._padded_count(outputs, math.prod(ir.shape_of(call)[2:]), ir.types_of(call))
+            wanted = self._cpu.padded_channels(outputs, math.prod(ir.shape_of(call)[2:]), ir.types_of(call))
             if wanted == outputs and not wider:
                 return None
         else:
@@ -124,4 +120,4 @@ def _is_channel_cut(cut: relax.Call) -> bool:
 def pad_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     """Pad channels to whole vectors of the board's CPU."""
     # Canonicalised, as layouts are not carried through variables that only rename others.
-    return _Padder.canonicalised(module, host_of(compilation.board).padded_channels)
+    return _Padder.canonicalised(module, host_of(compilation.board))

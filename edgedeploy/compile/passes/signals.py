@@ -103,7 +103,6 @@ class _GroupLifter(Rewriter):
     them over their group, do not. Expects NCHW.
 
     Maps variables that hold n x groups x values or n x groups x 1 to the same on n x channels x rows x columns.
-
     Statistics are n x channels x 1 x 1 there: each channel has its group's.
     """
 
