@@ -183,18 +183,20 @@ def _holds_half(variable: Any) -> bool:
     return any(str(getattr(each, "dtype", "")) == HALF for each in fields)
 
 
-class _HalfWriter(_Writer):
+class _Halver(_Writer):
     """Decides which values are in half precision.
 
-    Layers are, sums included, and operators that round once, such as the sum with a bias, of values in half. Sigmoids
-    round what they read and compute in half. Other elementwise operators compute in single, and the last of a chain
-    rounds to half what is stored.
+    Layers are, sums included, but for those whose numbers are in `single`, and operators that round once, such as the
+    sum with a bias, of values in half. Sigmoids round what they read and compute in half. Other elementwise operators
+    compute in single, and the last of a chain rounds to half what is stored.
     """
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, single: Collection[int] = ()) -> None:
         super().__init__(module)
         self.layers = 0
-        self._reasons: dict[Any, Any] = {}  # by value, why it is in half precision, and whether it is rounded yet
+        self._single = frozenset(single)
+        # By value, why it is in half precision: the numbers of layers. Those that are rounded are in `_stored`, too.
+        self._reasons: dict[Any, frozenset[int]] = {}
         self._stored: set[Any] = set()
         self._readers: dict[Any, list[Any]] = {}
         for each in ir.bindings_of(self.function):
@@ -202,24 +204,22 @@ class _HalfWriter(_Writer):
                 self._readers.setdefault(read, []).append(each.value)
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
-        """A layer, and why it is in half precision; None if it is not."""
-        raise NotImplementedError
+        """A layer, and why it is in half precision: its number; None if it is not."""
+        if number in self._single:
+            return self.with_types(call, arguments, SINGLE), None
+        return self.with_types(call, arguments, HALF), frozenset([number])
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         """An operator that rounds once, in half precision."""
-        raise NotImplementedError
+        return self.with_types(call, arguments, HALF)
 
     def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
         """A function of rounded data that half precision has a form for."""
-        raise NotImplementedError
+        return self.with_types(call, [data], HALF)
 
     def rounded(self, value: Any, reason: Any) -> Any:
         """A value rounded to half precision."""
-        raise NotImplementedError
-
-    def any_of(self, reasons: list[Any]) -> Any:
-        """The reason of a value that is computed from others."""
-        return reasons[0]
+        return self.as_type(value, HALF)
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         if ir.is_call(call, "relax.call_tir", "relax.astype"):
@@ -232,7 +232,7 @@ class _HalfWriter(_Writer):
         reasons = [self._reasons[each] for each in data if each in self._reasons]
         if not reasons or not (is_kind(call, Kind.ELEMENTWISE) or _rounds_once(call)):
             return self.with_types(call, arguments, SINGLE)
-        reason = self.any_of(reasons)
+        reason = frozenset[int]().union(*reasons)
         if operator_name(call) in _WITH_FORMS:
             half = self.with_form(call, self._rounded_for_all(call.args[0], arguments[0], reason), reason)
             return self._kept(half, reason, stored=True)
@@ -295,28 +295,6 @@ def _rounds_once(call: relax.Call) -> bool:
     return nearest or operator_name(call) in _ROUNDED_ONCE
 
 
-class _Halver(_HalfWriter):
-    """Layers in half precision, but for those of some numbers."""
-
-    def __init__(self, module: tvm.IRModule, single: Collection[int]) -> None:
-        super().__init__(module)
-        self._single = frozenset(single)
-
-    def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
-        if number in self._single:
-            return self.with_types(call, arguments, SINGLE), None
-        return self.with_types(call, arguments, HALF), True
-
-    def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
-        return self.with_types(call, arguments, HALF)
-
-    def with_form(self, call: relax.Call, data: Any, reason: Any) -> Any:
-        return self.with_types(call, [data], HALF)
-
-    def rounded(self, value: Any, reason: Any) -> Any:
-        return self.as_type(value, HALF)
-
-
 def _tensors(arguments: Sequence[Any], bound: dict[Any, Any]) -> list[Any]:
     found = []
     for each in arguments:
@@ -340,7 +318,7 @@ COMPUTE_IN_HALF = Pass(
 )
 
 
-class _TrialWriter(_HalfWriter):
+class _TrialWriter(_Halver):
     """Each layer in both precisions, one of which a switch chooses at run time.
 
     A value is rounded if any of the layers whose numbers are its reason is in half precision.
@@ -389,9 +367,6 @@ class _TrialWriter(_HalfWriter):
 
     def rounded(self, value: Any, reason: Any) -> Any:
         return relax.op.where(self._switch(reason), self._in_half(lambda data: data, value), value)
-
-    def any_of(self, reasons: list[Any]) -> Any:
-        return frozenset().union(*reasons)
 
     def outputs(self, results: Any) -> Any:
         fields = self.bound.get(results, results)
