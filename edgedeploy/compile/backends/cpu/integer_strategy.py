@@ -9,18 +9,10 @@ from itertools import takewhile
 
 from typing_extensions import override
 
+from edgedeploy.compile.backends.cpu import tiles
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.tiles import (
-    MAX_ROWS,
-    RESULT_CYCLES,
-    WORTH_TRYING,
-    ConvolutionShape,
-    choose_order,
-    rows_per_task,
-    tile_registers,
-)
 from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import bytes_of, lanes_for
@@ -45,7 +37,7 @@ _OF_AARCH64 = ("sdot", "smull")
 _LOOP_CYCLES = (10, 50)
 
 # Cycles to turn a vector of sums into bytes while the next tile's products are computed: no loop is in between.
-_HIDDEN_CYCLES = RESULT_CYCLES / 2
+_HIDDEN_CYCLES = tiles.RESULT_CYCLES / 2
 
 _PRODUCTS = 7  # registers of a tile whose sums have parts for products and weights, besides those of parts and data
 
@@ -85,7 +77,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     def candidates(self) -> Iterator[Configuration]:
         costs = {each: self.estimate(each) for each in self._possible()}
         default = min(costs, key=costs.__getitem__)
-        near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * costs[default]]
+        near = [each for each, cost in costs.items() if cost <= tiles.WORTH_TRYING * costs[default]]
         others = (
             each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
             for each in near
@@ -101,7 +93,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         step, vectors, count = form.step, form.vectors, tile.rows * tile.columns
         rows, columns = pixels(self.layer, self.board)
         whole_rows, whole_columns = tile.whole(rows, columns)
-        tiles = whole_rows * whole_columns // count * self.layer.groups * form.whole_outputs // tile.channels
+        whole_tiles = whole_rows * whole_columns // count * self.layer.groups * form.whole_outputs // tile.channels
         steps, written_out = form.steps, form.is_written_out
         cycles = steps * form.addends * _step_cycles(step, count, vectors, self.board)
         if self.board.in_order and step.parts == 1 and written_out and steps * count * vectors <= _FEW_STEPS:
@@ -111,7 +103,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         elif step.adds_in_16_bits and not written_out:
             # What repeats input channels hides behind four vectors of products.
             cycles += steps * count * step.registers * max(0.0, 1 - vectors / 4) / self.board.fma.per_cycle
-        cycles += count * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else RESULT_CYCLES)
+        cycles += count * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else tiles.RESULT_CYCLES)
         if step.adds_in_16_bits and not written_out:
             cycles += _LOOP_CYCLES[self.board.in_order]
         if step.instruction in _OF_AARCH64 and not written_out and tile.channels % lanes_for(self.board, step.data):
@@ -121,7 +113,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         if form.outputs < form.whole_outputs:
             cycles += _CROPPED_CYCLES * count * tile.channels
         weights = math.prod(form.packed_shape) * bytes_of(step.weights)
-        total = with_reading(self.layer.batch * tiles * cycles, weights, self.board)
+        total = with_reading(self.layer.batch * whole_tiles * cycles, weights, self.board)
         tasks = self.layer.batch * self._tiles_down(tile) // configuration.rows_per_task
         tasks *= form.packed_shape[0] if configuration.by_channels else 1
         if tasks < self.board.cores:
@@ -174,15 +166,15 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         for step in self._steps.values():
             for tile in self._tiles(step):
                 order, down = self._by_channels(step, tile), self._tiles_down(tile)
-                rows = down if order else rows_per_task(down, 1, self.board.cores)
+                rows = down if order else tiles.rows_per_task(down, 1, self.board.cores)
                 yield Steps(tile=tile, depth=step.depth, vector=step.channels, by_channels=order, rows_per_task=rows)
 
     def _tiles(self, step: Step) -> Iterator[Tile]:
         rows, columns = pixels(self.layer, self.board)
         for channels in filter(self._divides_groups, (vectors * step.channels for vectors in _VECTORS)):
-            for down in range(1, min(MAX_ROWS, rows) + 1):
-                tiles = (Tile(down, across, channels) for across in range(1, columns + 1))
-                yield from takewhile(lambda tile: _fits(step, tile, self.board), tiles)
+            for down in range(1, min(tiles.MAX_ROWS, rows) + 1):
+                wider = (Tile(down, across, channels) for across in range(1, columns + 1))
+                yield from takewhile(lambda tile: _fits(step, tile, self.board), wider)
 
     def _divides_groups(self, channels: int) -> bool:
         """Whether a tile of so many channels is within one group."""
@@ -198,8 +190,8 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         written_out = StepForm(layer, tile, step, self.board).is_written_out
         if isinstance(layer, FirstConvolution) or (step.adds_in_16_bits and step.parts == 1 and written_out):
             return False
-        shape = ConvolutionShape(*layer.size, layer.channels, layer.window.kernel, layer.inputs, layer.types)
-        return choose_order(shape, tile, self.board).by_channels
+        shape = tiles.ConvolutionShape(*layer.size, layer.channels, layer.window.kernel, layer.inputs, layer.types)
+        return tiles.choose_order(shape, tile, self.board).by_channels
 
 
 def _fits(step: Step, tile: Tile, board: Board) -> bool:
@@ -221,7 +213,7 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
         others += held if pixels > 1 else 2
     elif step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
         others = max(others, vectors * step.groups - 2)
-    return sums + others + (board.is_x86 and step.slots == 2) <= tile_registers(board)
+    return sums + others + (board.is_x86 and step.slots == 2) <= tiles.tile_registers(board)
 
 
 def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
