@@ -18,7 +18,7 @@ import tvm
 from tvm import tirx
 from tvm.target import codegen
 
-from edgedeploy.compile.ir.types import LayerTypes, bits_of, bytes_of
+from edgedeploy.compile.ir.types import LayerTypes, bits_of, bytes_of, limits_of
 from edgedeploy.target.board import Board
 
 
@@ -109,11 +109,6 @@ class Step:
         return terms[0] * (self.depth // self.groups) + terms[1], [terms[0], channel, terms[1]]
 
 
-def activation_type(board: Board) -> str:
-    """The type of quantised feature maps on a CPU: x86 multiplies uint8 by int8, ARM int8 by int8."""
-    return "uint8" if board.is_x86 else "int8"
-
-
 def weight_type(weights: np.ndarray, board: Board) -> str:
     """The narrowest type in which a CPU's steps take weights: `int8`, `int16`, or else `int32`.
 
@@ -122,7 +117,7 @@ def weight_type(weights: np.ndarray, board: Board) -> str:
     steps = _all_steps(board)
     limits = {
         "int8": (-127 if any(step.adds_in_16_bits for step in steps) else -128, 127),
-        "int16": _SUMS_OF_BYTES if any(step.adds_bytes for step in steps) else (-(2**15), 2**15 - 1),
+        "int16": _SUMS_OF_BYTES if any(step.adds_bytes for step in steps) else limits_of("int16"),
     }
     low, high = weights.min(initial=0), weights.max(initial=0)
     return next((dtype for dtype, (least, most) in limits.items() if least <= low and high <= most), "int32")

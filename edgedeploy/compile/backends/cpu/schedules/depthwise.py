@@ -12,7 +12,7 @@ from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
 from edgedeploy.compile.backends.cpu.narrowing import WHOLE_SUMS
 from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS, begin_with_bias
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_intrinsic, words_intrinsic
-from edgedeploy.compile.backends.cpu.steps import activation_type, step_of
+from edgedeploy.compile.backends.cpu.steps import WORD, step_of
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.target.board import Board
@@ -69,7 +69,7 @@ def columns(kernel: Kernel, board: Board) -> None:
     """Schedule a convolution of integers by columns; the words of a tile's columns and its sums are in registers."""
     begin_with_bias(kernel, SUMS, lambda *place: place[-1])
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
-    step = step_of(activation_type(board), chosen.vector, ROWS, board)
+    step = step_of(WORD, chosen.vector, ROWS, board)
     tasks, [*_, channel], pixels = _in_tiles(kernel, kernel.output_of(SUMS), chosen)
     task = kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
     kernel.unroll_tile(pixels, RESULTS)
