@@ -49,11 +49,6 @@ class Operator:
     evaluate: Evaluator | None = None
     function: str = ""
 
-    @property
-    def calls_library(self) -> bool:
-        """Whether each value costs a call of the C library on a CPU: the function has no polynomial form."""
-        return bool(self.function) and self.function not in POLYNOMIALS
-
 
 def operator_name(call: Any) -> str:
     """The name of the operator that an expression calls, without TVM's prefix; empty for anything else."""
@@ -153,7 +148,8 @@ def slow_operators(module: tvm.IRModule) -> dict[str, str]:
         elif not _WRITTEN.intersection((module[call.args[0]].attrs or {}).keys()):
             names.add(call.args[0].name_hint)
     unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
-    calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].calls_library]
+    # Those whose function has no polynomial form.
+    calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].function not in ("", *POLYNOMIALS)]
     return unknown | dict.fromkeys(calls, "on a CPU, a call of the C library for each value")
 
 
