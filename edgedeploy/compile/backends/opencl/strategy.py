@@ -78,7 +78,7 @@ class DeviceStrategy(Strategy[layers.AnyAnchorOp]):
             and (not isinstance(self.layer, layers.Product) or width % tile.columns == 0)
             and self._divided % tile.channels == 0
             and tile.channels % configuration.vector == 0
-            and configuration.sums <= MOST_OF_SUMS * device.sums
+            and tile.rows * tile.columns * tile.channels // configuration.vector <= MOST_OF_SUMS * device.sums
             and not any(map(operator.mod, self._count_tiles(tile), astuple(group)))
             and group.items <= device.work_group
         )
@@ -190,11 +190,6 @@ class WorkItem(Tiled):
     form: Literal["work-item"] = "work-item"
     vector: Positive
     group: WorkGroup
-
-    @property
-    def sums(self) -> int:
-        """Vectors of sums of a tile."""
-        return self.tile.rows * self.tile.columns * self.tile.channels // self.vector
 
     def __str__(self) -> str:
         return f"{self.tile} by {self.vector}, groups of {self.group}"
