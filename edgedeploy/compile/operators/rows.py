@@ -26,7 +26,8 @@ _SUMS = 4  # vectors of partial sums: as many as hide the latency of an addition
 _Body = Callable[[Any, Any], None]  # writes code for the place of a vector among the partial sums, and its columns
 
 
-def _number(value: float) -> Any:
+def number(value: float) -> Any:
+    """A constant of float32."""
     return tirx.const(value, "float32")
 
 
@@ -101,8 +102,8 @@ class _Row:
             self._store(exponential(column), column)
             return self._value(self.result, column)
 
-        total = self._reduced(add, _number(0), exponential if logarithmic else stored)
-        last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else _number(1) / total[0])
+        total = self._reduced(add, number(0), exponential if logarithmic else stored)
+        last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else number(1) / total[0])
         source = self.data if logarithmic else self.result
 
         def finish(_: Any, column: Any) -> None:
@@ -112,18 +113,18 @@ class _Row:
         self._each(finish)
 
     def write_norm(self) -> None:
-        count, epsilon = _number(self.operator.columns), _number(self.operator.epsilon)
+        count, epsilon = number(self.operator.columns), number(self.operator.epsilon)
         mean = None
         if self.operator.kind == "layer_norm":
-            total = self._reduced(add, _number(0), lambda column: self._value(self.data, column))
+            total = self._reduced(add, number(0), lambda column: self._value(self.data, column))
             mean = self._scalar(total[0] / count)
 
         def centred(column: Any) -> Any:
             value = self._value(self.data, column)
             return value if mean is None else value - mean[0]
 
-        squares = self._reduced(add, _number(0), lambda column: centred(column) * centred(column))
-        scale = self._scalar(_number(1) / tirx.sqrt(squares[0] / count + epsilon))
+        squares = self._reduced(add, number(0), lambda column: centred(column) * centred(column))
+        scale = self._scalar(number(1) / tirx.sqrt(squares[0] / count + epsilon))
 
         def finish(_: Any, column: Any) -> None:
             value = centred(column) * scale[0]

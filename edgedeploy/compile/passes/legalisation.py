@@ -20,16 +20,12 @@ import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from edgedeploy.compile.ir.expressions import MOST_PARTS, OPAQUE, shape_of
-from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
+from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows, number
 from edgedeploy.compile.passes.arithmetic import LEGALISATIONS as ARITHMETIC
 from edgedeploy.compile.passes.arithmetic import Legalisation, as_in_tvm
 
 _FEWEST_COLUMNS = 8  # shorter rows are computed side by side instead
 _CORNERS = 4  # the pixels around a place that bilinear interpolation reads
-
-
-def _number(value: float) -> Any:
-    return tirx.const(value, "float32")
 
 
 def _worst(dtype: str, *, largest: bool) -> Any:
@@ -210,16 +206,16 @@ def _grid_sample(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
     def corner(size: int, place: Any, behind: Any) -> tuple[Any, Any]:
         """Along one axis, a pixel next to a place and its weight; `behind` chooses one of the two."""
-        ends = _number(size - 1)
-        span = (place + _number(1)) * _number(0.5)
-        exact = span * ends if attrs.align_corners else span * _number(size) - _number(0.5)
-        exact = tirx.max(tirx.min(exact, _number(size)), _number(-1))  # beyond, nothing changes any more
+        ends = number(size - 1)
+        span = (place + number(1)) * number(0.5)
+        exact = span * ends if attrs.align_corners else span * number(size) - number(0.5)
+        exact = tirx.max(tirx.min(exact, number(size)), number(-1))  # beyond, nothing changes any more
         first = tirx.floor(exact)
-        pixel = first + tirx.Select(behind, _number(1), _number(0))
-        weight = tirx.Select(behind, exact - first, _number(1) - (exact - first))
+        pixel = first + tirx.Select(behind, number(1), number(0))
+        weight = tirx.Select(behind, exact - first, number(1) - (exact - first))
         if attrs.padding_mode == "zeros":
-            weight = tirx.Select(tirx.all(pixel >= _number(0), pixel <= ends), weight, _number(0))
-        return tirx.max(tirx.min(pixel, ends), _number(0)).astype("int32"), weight
+            weight = tirx.Select(tirx.all(pixel >= number(0), pixel <= ends), weight, number(0))
+        return tirx.max(tirx.min(pixel, ends), number(0)).astype("int32"), weight
 
     def at(grid: te.Tensor, n: Any, k: Any, y: Any, x: Any) -> tuple[Any, Any, Any]:
         row, down = corner(height, grid[n, 1, y, x], k >= 2)
