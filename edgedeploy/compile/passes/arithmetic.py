@@ -6,7 +6,7 @@ here state the same in terms that TVM leaves alone and that LLVM turns into the 
 
 Integer divisions never trap: `guard` refuses zeros at run time, and -1, by which the least integer cannot be divided,
 is replaced. An index beyond its axis would read or write foreign memory. Divisors and indices that a network computes
-are copied by a function that ends the inference with an error if it finds one (`runtime/native/guards.c`).
+are copied by a function that ends the inference with an error if it finds one (`compile/native/guards.c`).
 """
 
 from __future__ import annotations

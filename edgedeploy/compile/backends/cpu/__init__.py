@@ -21,7 +21,7 @@ from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
-from edgedeploy.compile.ir.types import LayerTypes, lanes_for
+from edgedeploy.compile.ir.types import LayerTypes, lanes_for, limits_of
 from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 
@@ -69,8 +69,17 @@ class CpuBackend(Backend):
         return "uint8" if self.board.is_x86 else "int8"
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """The type in which quantised weights less their zero point are stored: `int8`, or the next that holds them."""
-        return steps.weight_type(weights, self.board)
+        """The type in which quantised weights less their zero point are stored: the narrowest that steps take.
+
+        If two products are added in int16, those of -128 by -128 leave it.
+        """
+        possible = steps.all_steps(self.board)
+        limits = {
+            "int8": (-127 if any(step.adds_in_16_bits for step in possible) else -128, 127),
+            "int16": steps.SUMS_OF_BYTES if any(step.adds_bytes for step in possible) else limits_of("int16"),
+        }
+        low, high = weights.min(initial=0), weights.max(initial=0)
+        return next((dtype for dtype, (least, most) in limits.items() if least <= low and high <= most), "int32")
 
     @property
     def adds_to_convert(self) -> bool:

@@ -2,7 +2,7 @@
 
 The products of bytes of two kernel elements are added in 16 bits, and then to sums of 32: on ARM four instructions for
 sixteen products (`smull`, `smlal`, `saddw`, `saddw2`). That is exact unless all four bytes are -128, which weights
-never are (`steps.weight_type`). Weights of 16 bits multiply data that are copied in 16 bits.
+never are (`CpuBackend.weight_type`). Weights of 16 bits multiply data that are copied in 16 bits.
 """
 
 from __future__ import annotations

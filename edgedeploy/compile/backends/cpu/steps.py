@@ -18,7 +18,7 @@ import tvm
 from tvm import tirx
 from tvm.target import codegen
 
-from edgedeploy.compile.ir.types import LayerTypes, bits_of, bytes_of, limits_of
+from edgedeploy.compile.ir.types import LayerTypes, bits_of, bytes_of
 from edgedeploy.target.board import Board
 
 
@@ -109,20 +109,6 @@ class Step:
         return terms[0] * (self.depth // self.groups) + terms[1], [terms[0], channel, terms[1]]
 
 
-def weight_type(weights: np.ndarray, board: Board) -> str:
-    """The narrowest type in which a CPU's steps take weights: `int8`, `int16`, or else `int32`.
-
-    If two products are added in int16, those of -128 by -128 leave it.
-    """
-    steps = _all_steps(board)
-    limits = {
-        "int8": (-127 if any(step.adds_in_16_bits for step in steps) else -128, 127),
-        "int16": _SUMS_OF_BYTES if any(step.adds_bytes for step in steps) else limits_of("int16"),
-    }
-    low, high = weights.min(initial=0), weights.max(initial=0)
-    return next((dtype for dtype, (least, most) in limits.items() if least <= low and high <= most), "int32")
-
-
 def in_bytes(weights: np.ndarray, addends: int) -> np.ndarray:
     """Weights as sums of one or two bytes, along a new first axis."""
     if addends == 1:
@@ -137,7 +123,7 @@ def steps_for(types: LayerTypes, board: Board) -> list[Step]:
         return []
     return [
         step
-        for step in _all_steps(board)
+        for step in all_steps(board)
         if types.data in (step.data, *_NARROWER[step.data])
         and types.weights in (step.weights, *_NARROWER[step.weights], *(["int16"] if step.adds_bytes else []))
     ]
@@ -145,7 +131,7 @@ def steps_for(types: LayerTypes, board: Board) -> list[Step]:
 
 def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
     """The step of so many output and input channels of data that are read as a type, or as words."""
-    found = (step for step in _all_steps(board) if (step.channels, step.depth) == (channels, depth))
+    found = (step for step in all_steps(board) if (step.channels, step.depth) == (channels, depth))
     return next(step for step in found if step.data == data or (step.reads_words and data == WORD))
 
 
@@ -159,7 +145,7 @@ _FEW_SUMS, _WRITTEN_OUT = 4, 64
 _PARTS_WRITTEN_OUT = 16
 
 _PAIR = 2  # neighbouring products that are added in one lane
-_SUMS_OF_BYTES = (-256, 254)  # the range of the sums of two bytes that differ by one at most
+SUMS_OF_BYTES = (-256, 254)  # the range of the sums of two bytes that differ by one at most
 _NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}  # the types that are widened to a type
 
 
@@ -178,7 +164,8 @@ def has_half(board: Board) -> bool:
     return bool(cpu_features(board) & {"fullfp16", "avx512fp16"})
 
 
-def _all_steps(board: Board) -> list[Step]:
+def all_steps(board: Board) -> list[Step]:
+    """The steps of a CPU, the best first."""
     features = cpu_features(board)
     if board.family == "x86_64":
         return list(_x86_steps(features, board.vector.bits))
