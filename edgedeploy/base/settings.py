@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ConfigurationError
@@ -40,19 +40,17 @@ class Whereabouts:
     said_by: str  # the file or the variable with the setting
 
 
-def user_folder() -> Path:
-    """The user's configuration folder, which may not exist."""
+def user_folder(kind: Literal["cache", "config", "data", "state"] = "config") -> Path:
+    """The user's folder for configuration or another kind of file, which may not exist."""
     import platformdirs
 
-    return Path(platformdirs.user_config_dir("edgedeploy"))
+    return Path(getattr(platformdirs, f"user_{kind}_dir")("edgedeploy"))
 
 
 def cache_folder() -> Path:
     """The folder for data that is slow to create and can be created again, which may not exist yet."""
-    import platformdirs
-
     stated = os.environ.get(CACHE_VARIABLE) or _read(user_folder() / USERS).get("cache")
-    return Path(stated).expanduser().absolute() if stated else Path(platformdirs.user_cache_dir("edgedeploy"))
+    return Path(stated).expanduser().absolute() if stated else user_folder("cache")
 
 
 def default_board() -> str | None:

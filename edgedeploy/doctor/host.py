@@ -12,11 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
-
 from edgedeploy.base.extras import INSTALL_BUILD, is_installed
 from edgedeploy.base.files import is_folder
-from edgedeploy.base.settings import cache_folder
+from edgedeploy.base.settings import cache_folder, user_folder
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, check, failed, not_applicable, ok, warning
 from edgedeploy.doctor.running import isolated
@@ -83,9 +81,9 @@ def folders(case: Case) -> Finding:
     """Whether edgedeploy's folders have free space and write permission."""
     named = {
         "cache": cache_folder(),
-        "data": Path(platformdirs.user_data_dir("edgedeploy")),
-        "configuration": Path(platformdirs.user_config_dir("edgedeploy")),
-        "state": Path(platformdirs.user_state_dir("edgedeploy")),
+        "data": user_folder("data"),
+        "configuration": user_folder(),
+        "state": user_folder("state"),
         "temporary files": Path(tempfile.gettempdir()),
     }
     places = {name: _existing(path.absolute()) for name, path in named.items()}

@@ -12,6 +12,7 @@ from pydantic import Field
 from edgedeploy.base.catalog import MOST_LISTED
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import is_file, is_folder
+from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.version import __version__
 
@@ -53,14 +54,7 @@ def cpu_of(target: dict[str, Any]) -> dict[str, Any]:
 
 def default_folder(board: str) -> Path:
     """The folder of a board's records, by its name, unless the user chooses another one."""
-    return records_root() / board
-
-
-def records_root() -> Path:
-    """The folder of all boards' records."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("edgedeploy")) / "records"
+    return user_folder("data") / "records" / board
 
 
 def holds_records(folder: Path) -> bool:
@@ -70,7 +64,7 @@ def holds_records(folder: Path) -> bool:
 
 def folders() -> list[Path]:
     """The default folders that hold records, sorted by name."""
-    return sorted(filter(holds_records, records_root().glob("*")))
+    return sorted(filter(holds_records, user_folder("data").glob("records/*")))
 
 
 def find_folder(name: str) -> Path:

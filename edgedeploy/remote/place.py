@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from edgedeploy.base.programs import end_child, wait_until
+from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import BoardConnectionError, EdgedeployError, ending
 from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel
 from edgedeploy.remote.facts import BASE
@@ -34,9 +34,7 @@ class Place:
     @property
     def base(self) -> str:
         """The folder for all files, relative to the home folder on a board."""
-        import platformdirs
-
-        return BASE if self.connection else str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
+        return BASE if self.connection else str(user_folder("data").absolute())
 
     @property
     def alive(self) -> bool:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write, write_text
+from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import RpcError, UnknownNameError
 from edgedeploy.virtual.process import Process
 
@@ -124,6 +125,4 @@ def _path(process: Process) -> Path:
 
 
 def _folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("edgedeploy")) / "rpc"
+    return user_folder("state") / "rpc"

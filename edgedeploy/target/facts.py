@@ -11,6 +11,7 @@ from pydantic import Field
 
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import write_text
+from edgedeploy.base.settings import user_folder
 from edgedeploy.target.opencl.device import Device
 
 # Prefix of a virtual board's name in place of an address.
@@ -63,7 +64,7 @@ class Probed(Record):
 def store(probed: Probed) -> Path:
     """Store the facts of a board, replacing earlier ones from the same host."""
     name = re.sub(r"[^\w.@-]", "_", f"{probed.board}-{probed.host}")
-    path = _folder() / f"{name}.json"
+    path = user_folder("data") / "boards" / f"{name}.json"
     write_text(path, probed.model_dump_json(indent=1) + "\n")
     return path
 
@@ -71,7 +72,7 @@ def store(probed: Probed) -> Path:
 def stored(board: str) -> list[Probed]:
     """The stored facts of the boards of one profile, the latest first; invalid files are skipped."""
     found = []
-    for path in _folder().glob("*.json"):
+    for path in user_folder("data").glob("boards/*.json"):
         try:
             found.append(Probed.model_validate_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):  # ValidationError is a ValueError
@@ -95,9 +96,3 @@ def defaults(board: str) -> dict[str, Any]:
 def of_real_boards(board: str) -> list[Facts]:
     """The stored facts of one profile's boards, except virtual ones, the latest first."""
     return [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
-
-
-def _folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("edgedeploy")) / "boards"

@@ -23,6 +23,7 @@ from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write
 from edgedeploy.base.programs import capture, wait_until
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.settings import user_folder
 from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.target.resolved import ResolvedBoard
@@ -203,9 +204,7 @@ def _systemd_of(virtual: VirtualBoard) -> int:
 
 
 def _states() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("edgedeploy")) / "virtual"
+    return user_folder("state") / "virtual"
 
 
 @contextlib.contextmanager
