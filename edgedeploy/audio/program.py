@@ -19,7 +19,7 @@ from edgedeploy.building import prepare
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.model.tensors import TensorSpec, shown
-from edgedeploy.runtime.opening import Place, Runner, opened_together
+from edgedeploy.runtime.opening import Place, Runner, opening
 from edgedeploy.runtime.stateful import check_states
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file
@@ -225,7 +225,8 @@ class SoundProgram:
         for stage in self.demo.stages:
             shapes = self._shapes(stage.model, options)
             built.append(prepare(stage.model, place.board, input_shapes=shapes, options=options, progress=progress))
-        with opened_together([each.package_path for each in built], place, threads, progress) as networks:
+        with opening(place, threads, progress) as open_all:
+            networks = open_all([each.package_path for each in built])
             random = any(each.manifest.weights == "random" for each in built)
             cascade = Cascade(self.demo, [network.runner for network in networks])
             yield SoundSession(self.name, self.demo, cascade, place.board.name, networks[0].machine, random)

@@ -109,32 +109,19 @@ class Opened:
 @contextmanager
 def opened(package: Path, place: Place, threads: int | None = None, progress: Progress = SILENT) -> Iterator[Opened]:
     """Open one package. On a board it stays as a trial, which is never in use."""
-    with opened_together([package], place, threads, progress) as [network]:
+    with opening(place, threads, progress) as open_all:
+        [network] = open_all([package])
         yield network
-
-
-@contextmanager
-def opened_together(
-    packages: Sequence[Path],
-    place: Place,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    *,
-    temporarily: bool = False,
-) -> Iterator[list[Opened]]:
-    """As `opened`, for several packages; on a board they share one connection.
-
-    `temporarily` leaves no new files on the board.
-    """
-    with opening(place, threads, progress, temporarily=temporarily) as open_all:
-        yield open_all(packages)
 
 
 @contextmanager
 def opening(
     place: Place, threads: int | None = None, progress: Progress = SILENT, *, temporarily: bool = False
 ) -> Iterator[Callable[[Sequence[Path]], list[Opened]]]:
-    """A function that opens packages until the block ends; on a board they share one connection."""
+    """A function that opens packages until the block ends; on a board they share one connection.
+
+    `temporarily` leaves no new files on the board.
+    """
     if not place.remote:
         with ExitStack() as stack:
             yield lambda packages: [Opened(_open_here(package, stack, threads, progress)) for package in packages]

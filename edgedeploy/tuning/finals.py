@@ -25,7 +25,7 @@ from edgedeploy.model.tensors import Tensors
 from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.opening import Place, Runner, opened_together
+from edgedeploy.runtime.opening import Place, Runner, opening
 from edgedeploy.tuning.task import Task
 from edgedeploy.zoo.source import Source
 
@@ -179,8 +179,8 @@ class Comparison:
                     built = plan.build(path, referenced=self.referenced, checks="here")
                     packages.append(built.path)
                     advance()
-            with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:
-                runners = [network.runner for network in networks]
+            with opening(self.place, None, self.progress, temporarily=True) as open_all:
+                runners = [network.runner for network in open_all(packages)]
                 tensors = {spec.name: fill(spec, "random") for spec in built.manifest.inputs}
                 with self.progress.steps(f"try each of {len(runners)} ways", len(runners)) as advance:
                     typical = 0.0

@@ -25,7 +25,7 @@ from edgedeploy.release.push import bring, push
 from edgedeploy.release.switching import previous
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.target.resolved import resolve
 
 # Slow, but for the tests that say otherwise.
@@ -125,7 +125,8 @@ def test_trials_of_what_is_there_send_nothing(bench: Bench) -> None:
 
 def tried(bench: Bench, *packages: Path) -> list[np.ndarray]:
     """The outputs, for the same input, of packages that are tried together and whose files are gone by then."""
-    with opened_together(packages, Place(resolve("local"), bench.host), temporarily=True) as networks:
+    with opening(Place(resolve("local"), bench.host), temporarily=True) as open_all:
+        networks = open_all(packages)
         assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
         tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
         return [network.runner.run(tensors)["prob"] for network in networks]
@@ -147,11 +148,11 @@ from pathlib import Path
 from edgedeploy.base.progress import Progress
 from edgedeploy.target.resolved import resolve
 from edgedeploy.runtime import served
-from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.runtime.opening import Place, opening
 
 served.RemoteSession.__init__ = lambda *unused: os.kill(os.getpid(), signal.SIGKILL)
-with opened_together([Path(sys.argv[2])], Place(resolve("local"), sys.argv[1]), temporarily=True):
-    pass
+with opening(Place(resolve("local"), sys.argv[1]), temporarily=True) as open_all:
+    open_all([Path(sys.argv[2])])
 """
 
 

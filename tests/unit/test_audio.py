@@ -213,11 +213,11 @@ def listen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     def prepare(model: str, board: Any, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(package_path=tmp_path / model, manifest=SimpleNamespace(weights="file"))
 
-    def opened(packages: list[Path], *rest: Any) -> Any:
-        return nullcontext([Opened(OnnxruntimeRunner(package)) for package in packages])
+    def opened(packages: list[Path]) -> list[Opened]:
+        return [Opened(OnnxruntimeRunner(package)) for package in packages]
 
     monkeypatch.setattr(program, "prepare", prepare)
-    monkeypatch.setattr(program, "opened_together", opened)
+    monkeypatch.setattr(program, "opening", lambda *_: nullcontext(opened))
     monkeypatch.chdir(tmp_path)
     return run_command(monkeypatch, capsys)
 

@@ -265,9 +265,8 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     running.runner.function_times.return_value = {"conv": [1000.0]}
     monkeypatch.setattr(comparison.Referenced, "of", lambda source: None)
     monkeypatch.setattr("edgedeploy.building.Plan.build", lambda *_, **__: built)
-    monkeypatch.setattr(
-        comparison, "opened_together", lambda packages, *_, **__: nullcontext([running] * len(packages))
-    )
+    opened = nullcontext(lambda packages: [running] * len(packages))
+    monkeypatch.setattr(comparison, "opening", lambda *_, **__: opened)
     told = Notebook()
     compared = comparison.Comparison(SimpleNamespace(name="net"), Place(resolve("local")), told, lambda: False)
     assert compared.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
