@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
@@ -62,14 +63,8 @@ class Device(Record):
 
 def kind(name: str) -> type[Device]:
     """The class of a kind of device; KeyError if it is unknown."""
-    found: type[Device] = imported(KINDS[name])
+    found: type[Device] = resolve_name(KINDS[name])
     return found
-
-
-def imported(path: str) -> Any:
-    """The object of `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def runtime_of(backend: str) -> Any:

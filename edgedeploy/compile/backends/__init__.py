@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pkgutil import resolve_name
 
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends.cpu import CpuBackend
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.target.board import Board
-from edgedeploy.target.devices import KINDS, imported, kind
+from edgedeploy.target.devices import KINDS, kind
 
 
 def host_of(board: Board) -> CpuBackend:
@@ -20,13 +21,13 @@ def backend_of(board: Board) -> Backend:
     """The backend of the board's device if its profile names one, else its CPU."""
     if board.device is None:
         return host_of(board)
-    backend: Backend = imported(board.device.compiler)(board)
+    backend: Backend = resolve_name(board.device.compiler)(board)
     return backend
 
 
 def forms() -> tuple[type[Configuration], ...]:
     """The forms that configurations may have, of all backends."""
-    backends = (CpuBackend, *(imported(kind(name).compiler) for name in KINDS))
+    backends = (CpuBackend, *(resolve_name(kind(name).compiler) for name in KINDS))
     return tuple(form for backend in backends for form in backend.forms)
 
 
