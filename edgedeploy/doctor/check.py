@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -39,24 +40,14 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)  # further facts, for programs
 
 
-def ok(found: str, *hints: str, **details: Any) -> Finding:
-    """All is good."""
-    return Finding(State.OK, found, hints, details)
+def _finding(state: State, found: str, *hints: str, **details: Any) -> Finding:
+    return Finding(state, found, hints, details)
 
 
-def warning(found: str, *hints: str, **details: Any) -> Finding:
-    """Networks can be built, pushed and run, but slowly, or something else is wrong."""
-    return Finding(State.WARNING, found, hints, details)
-
-
-def failed(found: str, *hints: str, **details: Any) -> Finding:
-    """Networks cannot be built, pushed or run."""
-    return Finding(State.FAILED, found, hints, details)
-
-
-def not_applicable(found: str, *hints: str) -> Finding:
-    """There is nothing to check here."""
-    return Finding(State.NOT_APPLICABLE, found, hints)
+ok = partial(_finding, State.OK)
+warning = partial(_finding, State.WARNING)
+failed = partial(_finding, State.FAILED)
+not_applicable = partial(_finding, State.NOT_APPLICABLE)  # there is nothing to check here
 
 
 def failure(error: EdgedeployError) -> Finding:
