@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic, sleep
@@ -127,9 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._dispatch(pages, linked="/")
 
     def do_POST(self) -> None:
-        showing = self.server.showing
+        set_paused = self.server.showing.set_paused
         self.close_connection = True  # the body is not read
-        if self._dispatch({"/pause": showing.pause, "/resume": showing.resume}):
+        if self._dispatch({"/pause": partial(set_paused, True), "/resume": partial(set_paused, False)}):
             self._state()
 
     def _dispatch(self, calls: Mapping[str, Callable[[], None]], linked: str | None = None) -> bool:

@@ -105,13 +105,13 @@ class Showing:
             self._changed.wait_for(lambda: self.newest is not after or self.ended, timeout_s)
             return self.newest if self.newest is not after else None
 
-    def pause(self) -> None:
-        """Pause the demo."""
-        self._set_paused(True)
-
-    def resume(self) -> None:
-        """Go on after a pause."""
-        self._set_paused(False)
+    def set_paused(self, paused: bool) -> None:
+        """Pause the demo, or go on."""
+        with self._changed:
+            if self.paused and not paused:
+                self._recent.clear()  # the rate excludes the pause
+            self.paused = paused
+            self._changed.notify_all()
 
     def wait_while_paused(self, stopped: Callable[[], bool]) -> None:
         """Wait until the end of a pause, or until `stopped` returns true."""
@@ -138,13 +138,6 @@ class Showing:
             "times_ms": _means([seen for _, seen in recent]),
             "results": list(newest.results[:_MOST_RESULTS]) if newest else [],
         }
-
-    def _set_paused(self, paused: bool) -> None:
-        with self._changed:
-            if self.paused and not paused:
-                self._recent.clear()  # the rate excludes the pause
-            self.paused = paused
-            self._changed.notify_all()
 
 
 def _rate(recent: list[tuple[float, Seen]]) -> float | None:

@@ -144,14 +144,14 @@ class TestWhatItShows:
         def camera() -> Iterator[int]:
             for number in itertools.count():
                 if number == 100:
-                    showing.resume()
+                    showing.set_paused(False)
                 yield number
 
         showing.live = True
         assert list(itertools.islice(paced(camera(), showing, lambda: False), 2)) == [100, 101]
 
     def test_who_waits_in_a_pause_ends_when_asked_to(self, showing: Showing) -> None:
-        showing.pause()
+        showing.set_paused(True)
         answers = iter([False, False, True, True])
         assert list(paced(range(3), showing, lambda: next(answers))) == []
 
