@@ -173,12 +173,15 @@ def _started(stack: ExitStack, boards: Boards, evaluation: Evaluation, progress:
         require_fitting_device(endpoint, key, profile, timeout_s=_DEVICE_S, progress=progress)
         devices = require_device(endpoint, key).total
     else:
-        key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
+        key, place = f"edgedeploy-{token_hex(8)}", boards.place
+        places: Sequence[Address | None] = [None]  # this machine
+        if place.remote or boards.hosts:
+            places = addresses(boards.board, boards.hosts, virtual=place.virtual, progress=progress)
         with progress.stage("start the tracker"):
             endpoint = stack.enter_context(tracker(progress=progress))
         servers = [
-            stack.enter_context(BoardServer(place, profile, endpoint, key, progress, strict=boards.place.strict))
-            for place in places
+            stack.enter_context(BoardServer(each, profile, endpoint, key, progress, strict=place.strict))
+            for each in places
         ]
         require_device(endpoint, key, patient=True)
         devices = len(servers)
@@ -211,10 +214,3 @@ def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tupl
         run.finals.withdraw()
         comparison.progress.note("the whole network is not faster with the best candidates: builds keep the defaults")
     return before_ms, after_ms
-
-
-def _places(boards: Boards, progress: Progress) -> list[Address | None]:
-    """Where servers are started: addresses, or None for this machine."""
-    if not boards.place.remote and not boards.hosts:
-        return [None]
-    return list(addresses(boards.board, boards.hosts, virtual=boards.place.virtual, progress=progress))
