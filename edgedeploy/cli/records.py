@@ -35,7 +35,7 @@ def list_records() -> None:
     from rich.filesize import decimal
 
     from edgedeploy.records.database import read_records
-    from edgedeploy.records.header import cpu_of, folders
+    from edgedeploy.records.header import folders
     from edgedeploy.records.trial import overview
 
     summaries: list[dict[str, Any]] = []
@@ -62,7 +62,8 @@ def list_records() -> None:
         return
     rows = []
     for each in summaries:
-        cpu = cpu_of(each["target"])
+        host = each["target"].get("host")
+        cpu = host if isinstance(host, dict) else each["target"]  # TVM's target may be a device with its host
         named = [each["board"], str(cpu.get("mcpu", "")), str(cpu.get("mtriple", ""))]
         counts = [str(each[key]) for key in ("workloads", "trials", "failures")]
         rows.append([*named, *counts, times(each["best_speed_up"]), decimal(each["bytes"])])

@@ -46,12 +46,6 @@ class Header(Record):
         return None
 
 
-def cpu_of(target: dict[str, Any]) -> dict[str, Any]:
-    """The CPU of one of TVM's targets; of the host if the target is a device."""
-    host = target.get("host")
-    return host if isinstance(host, dict) else target
-
-
 def default_folder(board: str) -> Path:
     """The folder of a board's records, by its name, unless the user chooses another one."""
     return user_folder("data") / "records" / board
