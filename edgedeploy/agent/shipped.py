@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.base.documents import Record, read_document
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 
 _LIST_NAME = "agents.yaml"
 
@@ -64,6 +64,5 @@ def write(target: Path, agents: Iterable[tuple[Shipped, Path]]) -> None:
     for agent, executable in agents:
         shutil.copy(executable, target / agent.file)
         listed.append(agent)
-    with replacing(target / _LIST_NAME) as temporary:
-        content = ShippedList(agents=listed).model_dump(mode="json")
-        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    content = ShippedList(agents=listed).model_dump(mode="json")
+    write_text(target / _LIST_NAME, yaml.safe_dump(content, sort_keys=False))

@@ -31,8 +31,7 @@ _HOW = (
 
 def write_page(report: Report, output: Path) -> None:
     """Write the page of a report: one file of HTML that needs neither a network nor a script."""
-    text = page(report)
-    write_text(output, text)
+    write_text(output, page(report))
 
 
 def page(report: Report) -> str:

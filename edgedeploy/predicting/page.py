@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.base.files import replacing
+from edgedeploy.base.files import write_text
 from edgedeploy.base.text import significant
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Cycles, FunctionCycles, Prediction
@@ -63,8 +63,7 @@ def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, 
         rows=rows,
         compared=compared,
     )
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def cells(function: FunctionCycles) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.files import append_line, replacing, sha256_of
+from edgedeploy.base.files import append_line, sha256_of, write_text
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines import find_peers
@@ -114,8 +114,7 @@ class PeerResults:
     def tidy(self) -> None:
         """Rewrite the file, in order, with the newest result of each engine, network and core."""
         newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
-        with replacing(self._path) as temporary:
-            temporary.write_text("".join(f"{_line(newest[name])}\n" for name in sorted(newest)), encoding="utf-8")
+        write_text(self._path, "".join(f"{_line(newest[name])}\n" for name in sorted(newest)))
         self._by_key = {result.key: result for result in newest.values()}
 
 

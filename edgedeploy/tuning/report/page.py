@@ -119,14 +119,9 @@ def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | Non
 def write_report(folder: Path, output: Path) -> Path:
     """Write the page of a folder of records to an HTML file; a run may be adding records at the same time."""
     require_report()
-    text = _page(folder, read_records(folder))
-    write_text(output, text)
-    return output
-
-
-def _page(folder: Path, content: Content) -> str:
+    content = read_records(folder)
     header = content.header
-    return render(
+    text = render(
         __package__,
         "tuning.html",
         title=f"Tuning of {header.board}",
@@ -140,6 +135,8 @@ def _page(folder: Path, content: Content) -> str:
         titles=TITLES,
         networks=[_network(header, *network) for network in _networks_of(content)],
     )
+    write_text(output, text)
+    return output
 
 
 def _network(header: Header, name: str, runs: list[_Run], tasks: list[_Task]) -> dict[str, Any]:
