@@ -1,8 +1,11 @@
-"""Resources that are closed at the end of a block."""
+"""Resources and threads that end with a block."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from typing_extensions import Self
 
@@ -19,3 +22,15 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release it. Once more does nothing."""
+
+
+@contextmanager
+def beside(work: Callable[[], object], end: Callable[[], object], wait_s: float | None = None) -> Iterator[None]:
+    """Run `work` in a thread while the block runs; then call `end`, which makes it return, and wait for it."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end()
+        thread.join(wait_s)

@@ -17,6 +17,7 @@ import typer
 
 from edgedeploy.base import interruption
 from edgedeploy.base.attempts import first_failure
+from edgedeploy.base.closing import beside
 from edgedeploy.base.progress import SECONDS_PER_LINE, Notes, Progress
 from edgedeploy.base.text import duration, json_text, printable, without_secrets
 from edgedeploy.cli.global_options import global_options
@@ -297,13 +298,8 @@ class ConsoleProgress(Progress):
                 seconds = f"{self._clock() - started:.0f} s"
                 self._console.print(f"  {title}: {state()}, {seconds}" if state else f"  {title}: {seconds}")
 
-        reporter = threading.Thread(target=report, daemon=True)
-        reporter.start()
-        try:
+        with beside(report, ended.set):
             yield
-        finally:
-            ended.set()
-            reporter.join()
 
 
 def shown_progress() -> Progress:

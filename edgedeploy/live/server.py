@@ -18,6 +18,7 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
+from edgedeploy.base.closing import beside
 from edgedeploy.base.text import json_text
 from edgedeploy.errors import InputError
 from edgedeploy.live.showing import Showing
@@ -49,15 +50,14 @@ def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
             why="another program listens there" if taken else str(error),
             hints=["give another one with --port; 0 takes any that is free"],
         ) from error
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}/"
-    finally:
+
+    def end() -> None:
         showing.end()
         server.shutdown()
         server.server_close()
-        thread.join()
+
+    with beside(partial(server.serve_forever, 0.1), end):
+        yield f"http://{LOOPBACK}:{server.server_address[1]}/"
 
 
 class _Server(ThreadingHTTPServer):

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 
+from edgedeploy.base.closing import beside
 from edgedeploy.base.programs import end_child, wait_until
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import BoardConnectionError, EdgedeployError, ending
@@ -163,11 +164,9 @@ def attended(program: Program, interval_s: float) -> Iterator[None]:
             with contextlib.suppress(OSError, ValueError):  # it has ended
                 program.send(b"\n")
 
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
+    def end() -> None:
         done.set()
         program.close()
-        thread.join()
+
+    with beside(beat, end):
+        yield

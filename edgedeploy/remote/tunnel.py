@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import paramiko
 
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, beside
 from edgedeploy.errors import BoardConnectionError, EdgedeployError
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.connection import Connection
@@ -48,13 +48,8 @@ def forward(connection: Connection, port_on_board: Callable[[], int], port: int 
                     near.settimeout(None)
                     pairs.join(near, lambda: connection.reach(port_on_board()))
 
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        try:
+        with beside(accept, done.set):
             yield int(listener.getsockname()[1])
-        finally:
-            done.set()
-            thread.join()
 
 
 @contextlib.contextmanager

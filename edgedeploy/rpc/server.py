@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from functools import partial
 
 from edgedeploy import errors
 from edgedeploy.agent.build import Agent, agent_for
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, beside
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.package.abi import read_abi
@@ -188,15 +187,10 @@ def _serving(place: Place, arguments: list[str], listening: Future[int], name: s
         if not listening.done():
             listening.set_exception(errors.RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
 
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    try:
-        with attended(program, _BEAT_S):
-            try:
-                listening.result(_READY_S)
-            except TimeoutError as error:
-                why = "; ".join(lines) or None
-                raise errors.RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
-            yield program
-    finally:
-        thread.join(_BEAT_S)
+    with beside(listen, lambda: None, _BEAT_S), attended(program, _BEAT_S):  # its lines end with the program
+        try:
+            listening.result(_READY_S)
+        except TimeoutError as error:
+            why = "; ".join(lines) or None
+            raise errors.RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
+        yield program

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.base.closing import beside
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
@@ -112,15 +113,13 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
                     if done.is_set():
                         worker.close()
 
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield endpoint
-        finally:
+        def end() -> None:
             done.set()
             with lock:
                 worker.close()
-            thread.join(_START_S)
+
+        with beside(watch, end, _START_S):
+            yield endpoint
 
 
 def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
