@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -219,18 +219,13 @@ class ConsoleProgress(Progress):
                 yield
             interruption.check()
 
-    @contextmanager
-    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    def transfer(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Callable[[int], None]]:
         """Show a bar with size, speed and remaining time."""
         from rich.progress import DownloadColumn, TransferSpeedColumn
 
-        columns = (DownloadColumn(), TransferSpeedColumn())
-        with (
-            self._bar(title, total, *columns, done=done)
-            if self._console.is_terminal
-            else self._counted(title, f"{total:,} bytes", lambda sent: f"{sent / max(total, 1):.0%}", done)
-        ) as advance:
-            yield advance
+        if self._console.is_terminal:
+            return self._bar(title, total, DownloadColumn(), TransferSpeedColumn(), done=done)
+        return self._counted(title, f"{total:,} bytes", lambda sent: f"{sent / max(total, 1):.0%}", done)
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:

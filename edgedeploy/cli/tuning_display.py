@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -183,7 +182,7 @@ class LiveDisplay(_TextDisplay):
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(clock=clock)
         self._live: Live | None = None
-        self._doing: list[_Activity] = []
+        self._doing: list[Callable[[], str]] = []  # the current lines of work between events
 
     def __call__(self, event: events.Event) -> None:
         """Show the event."""
@@ -207,11 +206,9 @@ class LiveDisplay(_TextDisplay):
         with self._activity(title) if self._live else super().stage(title):
             yield
 
-    @contextmanager
-    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    def transfer(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Callable[[int], None]]:
         """Name it in the last line while it runs."""
-        with self._activity(title) if self._live else super().transfer(title, total, done) as advance:
-            yield advance
+        return self._activity(title) if self._live else super().transfer(title, total, done)
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
@@ -221,18 +218,22 @@ class LiveDisplay(_TextDisplay):
 
     @contextmanager
     def _activity(self, title: str, steps: int | None = None) -> Iterator[Callable[..., None]]:
-        activity = _Activity(title, steps)
+        done = 0
+
+        def line() -> str:
+            return title if steps is None else f"{title}: {done} of {steps}"
 
         def advance(*count: int) -> None:
-            activity.done += 1
+            nonlocal done
+            done += 1
             self._update()
 
-        self._doing.append(activity)
+        self._doing.append(line)
         self._update()
         try:
             yield advance
         finally:
-            self._doing.remove(activity)
+            self._doing.remove(line)
             self._update()
 
     def _update(self) -> None:
@@ -266,21 +267,9 @@ class LiveDisplay(_TextDisplay):
             table.add_row(ProgressBar(task.summary.trials, task.done, width=width), _trial_line(task))
         for line in _board_lines(state):
             table.add_row("", foreign(line, style="red" if THROTTLED in line else ""))
-        for activity in self._doing[-1:]:
-            table.add_row("", foreign(str(activity), style="dim"))
+        for work in self._doing[-1:]:
+            table.add_row("", foreign(work(), style="dim"))
         return table
-
-
-@dataclass(eq=False)
-class _Activity:
-    """Work between events; `steps` is the number of its steps if known."""
-
-    title: str
-    steps: int | None
-    done: int = 0
-
-    def __str__(self) -> str:
-        return self.title if self.steps is None else f"{self.title}: {self.done} of {self.steps}"
 
 
 def _start_line(started: events.RunStarted) -> str:
