@@ -60,9 +60,12 @@ class Throttling:
         elif count is not None:
             throttled = None if self._count is None else count != self._count
             self._count = count
+        # In MHz, from the firmware, the kernel's driver, and the processor, the best source first.
+        factors = {"hz": 1e-6, "khz": 1e-3, "mhz": 1}
+        frequencies = (_scaled(readings.get(f"frequency_{unit}"), factor) for unit, factor in factors.items())
         return Conditions(
             governor=readings.get("governor"),
-            frequency_mhz=_frequency(readings),
+            frequency_mhz=next(filter(None, frequencies), None),
             temperature_c=_scaled(readings.get("temperature"), 1e-3),
             throttled=throttled,
         )
@@ -116,14 +119,6 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         name, _, value = line.partition(" ")
         if value.strip():
             yield name, value.strip()
-
-
-def _frequency(readings: dict[str, str]) -> float | None:
-    """In MHz, of the best source: the firmware, the kernel's driver, or the processor."""
-    for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1)):
-        if frequency := _scaled(readings.get(f"frequency_{unit}"), factor):
-            return frequency
-    return None
 
 
 def _scaled(text: str | None, factor: float) -> float | None:

@@ -71,7 +71,8 @@ def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
     if not readings:
         return None
     begin = readings[0][0]
-    unit, seconds = _unit((readings[-1][0] - begin).total_seconds())
+    taken_s = (readings[-1][0] - begin).total_seconds()
+    unit, seconds = ("s", 1.0) if taken_s < 180 else ("min", 60.0) if taken_s < 3 * 3600 else ("h", 3600.0)
     points = [((time - begin).total_seconds() / seconds, host, degrees, slow) for time, host, degrees, slow in readings]
     warmth = [temperature for _, _, temperature, _ in points]
     with chart(f"between {min(warmth):.1f} and {max(warmth):.1f} °C") as made:
@@ -88,10 +89,3 @@ def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
             [marks] = made.axes.plot(*places, "x", color=_FAILURE, markersize=8)
             made.tell(marks, "failure", [f"{host} slowed itself down at {y:.1f} °C" for _, y, host in slow])
     return made.svg
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    """The unit for a time, and how many seconds it has."""
-    if seconds < 180:
-        return "s", 1.0
-    return ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
