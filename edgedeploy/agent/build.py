@@ -274,16 +274,15 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
 
 def _compile(job: _Job, compiler: Driver, tree: Path, progress: Progress, headers: Future[list[str]] | None) -> Path:
     """The object file of a job, from the cache or compiled, with the options that `headers` gives."""
-    target = f"{Path(job.name).stem}.o"
 
-    def make(place: Path) -> None:
+    def make(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
             text = Path(folder) / f"{Path(job.name).stem}.cc"
             text.write_text(job.text, encoding="utf-8")
             options = [*job.flags, "-c", *(headers.result() if headers else [])]
-            _call_compiler(compiler, options, text, place / target, tree)
+            _call_compiler(compiler, options, text, target, tree)
 
-    return _OBJECTS.get(job.key(compiler), make, f"compiling {job.name}", progress) / target
+    return _OBJECTS.get_file(job.key(compiler), f"{Path(job.name).stem}.o", make, f"compiling {job.name}", progress)
 
 
 def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.base.files import cannot_write, exchange, folder_lock, is_folder
+from edgedeploy.base.files import cannot_write, exchange, folder_lock, is_file, is_folder
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.settings import cache_folder
 
@@ -66,6 +66,15 @@ class FolderCache:
         except OSError as error:
             raise cannot_write(entry, error) from error
         return entry
+
+    def get_file(
+        self, key: str, name: str, create: Callable[[Path], object], what: str, progress: Progress = SILENT
+    ) -> Path:
+        """The file `name` in the entry of a key, created at the path that `create` gets if it is missing."""
+        entry = self.get(
+            key, lambda folder: create(folder / name), what, progress, sound=lambda folder: is_file(folder / name)
+        )
+        return entry / name
 
 
 def key_of(content: object) -> str:

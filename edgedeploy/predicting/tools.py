@@ -31,14 +31,8 @@ def recorder(progress: Progress = SILENT) -> Path:
     """The plugin, built for this machine once."""
     here = load_board("local")
     key = key_of([c_compiler(here).identity, digest_of(sorted(NATIVE.iterdir()), NATIVE)])[:16]
-    folder = _PLUGINS.get(
-        key,
-        lambda folder: link_shared([_SOURCE], folder / _LIBRARY, here),
-        "building the recorder of instructions",
-        progress,
-        sound=lambda folder: (folder / _LIBRARY).is_file(),
-    )
-    return folder / _LIBRARY
+    what = "building the recorder of instructions"
+    return _PLUGINS.get_file(key, _LIBRARY, lambda path: link_shared([_SOURCE], path, here), what, progress)
 
 
 def recording_emulator(board: Board) -> str:

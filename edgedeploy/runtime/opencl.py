@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,8 @@ def load(progress: Progress = SILENT) -> None:
 
     if found := _unsupported():
         raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
-    _RUNTIME.get(
-        _key(),
-        lambda folder: build_opencl_library(folder / LIBRARY_NAME, progress),
-        "building the runtime for OpenCL",
-        progress,
-        sound=lambda folder: (folder / LIBRARY_NAME).is_file(),
-    )
-    _load(library_path())
+    build, what = partial(build_opencl_library, progress=progress), "building the runtime for OpenCL"
+    _load(_RUNTIME.get_file(_key(), LIBRARY_NAME, build, what, progress))
 
 
 def device_named(stated: str) -> Any:

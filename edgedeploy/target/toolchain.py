@@ -147,14 +147,13 @@ def _object(source: Path, driver: Driver) -> Path:
     """
     headers = sorted(source.parent.glob("*.h"))
     key = key_of([driver.identity, driver.triple, _OBJECT_OPTIONS, digest_of([source, *headers], source.parent)])
-    name = f"{source.stem}.o"
 
-    def make(folder: Path) -> None:
-        command = [*driver.command, *_OBJECT_OPTIONS, "-c", "-o", str(folder / name), str(source)]
+    def make(target: Path) -> None:
+        command = [*driver.command, *_OBJECT_OPTIONS, "-c", "-o", str(target), str(source)]
         run_tool(command, hints=driver.hints)
 
     try:
-        return _OBJECTS.get(key, make, f"compiling {source.name}") / name
+        return _OBJECTS.get_file(key, f"{source.stem}.o", make, f"compiling {source.name}")
     except OutputError:
         return source
 

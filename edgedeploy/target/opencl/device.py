@@ -130,4 +130,4 @@ def _program() -> Path:
     with listing_source() as source:
         key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
         what = "building the program that lists OpenCL devices"
-        return _PROGRAMS.get(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME
+        return _PROGRAMS.get_file(key, _NAME, lambda program: link_program(source, program, board), what)
