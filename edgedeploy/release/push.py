@@ -25,7 +25,7 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.release import steps
 from edgedeploy.release.gate import AccuracyRule, check_abi, check_space
 from edgedeploy.release.health import HealthCheck
-from edgedeploy.release.layout import RELEASES, STAGING, TRIALS, Release
+from edgedeploy.release.layout import RELEASES, TRIALS, Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.switching import commit, sweep
 from edgedeploy.remote.address import Address
@@ -95,11 +95,6 @@ class Trial:
     def name(self) -> str:
         """Its name on the board."""
         return self.folder.rpartition("/")[2]
-
-    @property
-    def preliminary(self) -> bool:
-        """Whether it is removed with the lock."""
-        return self.name.startswith(STAGING)
 
 
 def push(

@@ -160,6 +160,7 @@ def open_on(
 ) -> list[Opened]:
     """Open packages on a connected board; their agents end with `stack`."""
     from edgedeploy.package.members import read_tails
+    from edgedeploy.release.layout import STAGING
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
     from edgedeploy.release.steps import sweep
@@ -177,6 +178,6 @@ def open_on(
             session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
             stack.enter_context(session)
             networks.append(Opened(session, trial.facts, session.memory))
-        # The agents have loaded them: they run on without their files.
-        sweep(connection, [trial.folder for trial in trials.values() if trial.preliminary])
+        # The agents have loaded the temporary ones, and run on without their files.
+        sweep(connection, [trial.folder for trial in trials.values() if trial.name.startswith(STAGING)])
     return networks
