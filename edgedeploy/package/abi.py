@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -17,6 +18,8 @@ from edgedeploy.target.facts import Facts
 from edgedeploy.target.hosts import missing_features
 from edgedeploy.target.triples import architecture_of
 
+_GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)*)", re.ASCII)
+
 
 def read_abi(library: Path, board: Board) -> Abi:
     """The needs of a shared library, with the CPU it was generated for."""
@@ -26,14 +29,15 @@ def read_abi(library: Path, board: Board) -> Abi:
             versions, libraries = set(), []
             for section in elf.iter_sections():
                 if isinstance(section, GNUVerNeedSection):
-                    versions |= {aux.name for _, entries in section.iter_versions() for aux in entries}
+                    names = (aux.name for _, entries in section.iter_versions() for aux in entries)
+                    versions |= {found[1] for name in names if (found := _GLIBC.fullmatch(name))}
                 elif isinstance(section, DynamicSection):
                     libraries = [tag.needed for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
             return Abi(
                 elf_class=elf.elfclass,
                 machine=elf["e_machine"],
                 float_abi=float_abi(elf),
-                glibc=_newest_glibc(versions),
+                glibc=max(versions, key=_numbers, default=None),
                 libraries=sorted(libraries),
                 cpu=board.cpu,
                 features=list(board.features),
@@ -74,9 +78,3 @@ def misfits(abi: Abi, system: Facts, name: str) -> list[str]:
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
-
-
-def _newest_glibc(versions: set[str]) -> str | None:
-    numbers = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_")]
-    numbers = [number for number in numbers if number.replace(".", "").isdigit()]
-    return max(numbers, key=_numbers, default=None)
