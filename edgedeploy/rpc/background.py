@@ -6,6 +6,7 @@ A record without its process is a leftover, and is removed.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import sys
 import time
@@ -47,11 +48,8 @@ def registered(part: Part) -> Iterator[Part]:
     """Keep a record of a part of this process while the block runs, under a name that no other has."""
     taken = {each.name for each in running()}
     wanted = re.sub(r"[^\w.-]", "_", part.name) or part.kind
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{wanted}-{count}"
-    part = part.model_copy(update={"name": name})
+    names = itertools.chain([wanted], (f"{wanted}-{count}" for count in itertools.count(2)))
+    part = part.model_copy(update={"name": next(name for name in names if name not in taken)})
     path = _path(part.process)
     write_text(path, part.model_dump_json(indent=1) + "\n")
     try:
