@@ -23,7 +23,7 @@ from edgedeploy.base.settings import default_board, default_threads
 from edgedeploy.base.streams import give_up_output
 from edgedeploy.base.supervision import EndedError
 from edgedeploy.base.text import printable
-from edgedeploy.cli.console import log, print_json_error, print_result
+from edgedeploy.cli.console import log, print_error, print_json_error, print_result
 from edgedeploy.cli.global_options import (
     GlobalOptions,
     InvalidColourError,
@@ -253,8 +253,6 @@ def _reported(error: Exception) -> int:
     if isinstance(known, ReaderGoneError):
         return known.exit_code
     try:
-        from edgedeploy.cli.console import print_error
-
         if global_options().json:
             print_json_error(known.what, known.why, known.hints, known.exit_code)
         print_error(known)

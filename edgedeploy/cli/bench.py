@@ -185,14 +185,13 @@ def compare(
         *(f"new: {each}" for each in found.new),
         *(f"note: {note}" for note in found.notes),
     )
-    if not slower:
-        console.print_result(found.to_dict())
     if slower:
         worst = max(slower, key=lambda change: change.ratio)
         raise SlowerError(
             f"{engine} became slower than {fail_above:g} times the time before on {', '.join(c.case for c in slower)}",
             why=f"{worst.case}: {significant(worst.before_ms)} ms before, {significant(worst.after_ms)} after",
         )
+    console.print_result(found.to_dict())
 
 
 def _names(listed: str) -> list[str]:

@@ -75,11 +75,10 @@ def split_global_options(words: Sequence[str], command: Any) -> tuple[GlobalOpti
 
 def _with(chosen: GlobalOptions, word: str) -> GlobalOptions | None:
     """The options changed by one word; None if it is not a global option."""
-    if word == "--verbose":
-        return replace(chosen, verbosity=chosen.verbosity + 1)
     if word.startswith("-v") and set(word[1:]) == {"v"}:
         return replace(chosen, verbosity=chosen.verbosity + len(word) - 1)
     changes: dict[str, dict[str, Any]] = {
+        "--verbose": {"verbosity": chosen.verbosity + 1},
         "-q": {"verbosity": -1},
         "--quiet": {"verbosity": -1},
         "--no-progress": {"progress": False},

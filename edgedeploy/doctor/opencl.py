@@ -51,9 +51,8 @@ def _install(case: Case) -> str:
 def _files(case: Case) -> dict[str, list[list[str]]]:
     """The lines of `opencl_files.sh`: the fields after the first one, by the first one."""
     files: dict[str, list[list[str]]] = defaultdict(list)
-    for line in case.place.run(
-        f"root={shlex.quote(ROOT)}\n" + script(__package__, "opencl_files.sh")
-    ).text.splitlines():
+    listed = case.place.run(f"root={shlex.quote(ROOT)}\n" + script(__package__, "opencl_files.sh"))
+    for line in listed.text.splitlines():
         kind, *fields = line.split("|")
         files[kind].append(fields)
     return files

@@ -39,11 +39,9 @@ def probe(connection: Connection) -> Facts:
 def of_agent(answer: dict[str, Any]) -> Facts:
     """The facts that an agent states; ValueError, KeyError or TypeError if they are malformed."""
     stated = answer["elf"]["machine"]  # a number if the shell is not of the agent's own architecture
+    same = ("machine", "kernel", "system", "glibc", "cores", "governor", "temperature_c")
     return Facts(
-        **{
-            name: answer[name]
-            for name in ("machine", "kernel", "system", "glibc", "cores", "governor", "temperature_c")
-        },
+        **{name: answer[name] for name in same},
         hardware=answer["hardware"] or answer["cpu"]["name"],
         elf_class=answer["elf"]["class"],
         elf_machine=elf_machine(int(stated)) if stated.isdecimal() else stated,

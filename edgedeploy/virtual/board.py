@@ -153,15 +153,14 @@ def running() -> list[VirtualBoard]:
 
 def require(name: str) -> VirtualBoard:
     """The virtual board of a name, which must run."""
-    virtual = find(name)
-    if virtual is None:
-        names = [each.name for each in running()]
-        raise UnknownNameError(
-            f"no virtual board {name!r} runs",
-            why=f"those that run: {', '.join(names)}" if names else "none runs",
-            hints=["start one with `edgedeploy virtual up BOARD`"],
-        )
-    return virtual
+    if virtual := find(name):
+        return virtual
+    names = [each.name for each in running()]
+    raise UnknownNameError(
+        f"no virtual board {name!r} runs",
+        why=f"those that run: {', '.join(names)}" if names else "none runs",
+        hints=["start one with `edgedeploy virtual up BOARD`"],
+    )
 
 
 def down(virtual: VirtualBoard) -> None:
