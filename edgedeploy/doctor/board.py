@@ -92,8 +92,6 @@ def ssh_server(case: Case) -> Finding:
 
 
 class _Recorded(Progress):
-    """Collects the notes about recorded host keys."""
-
     def __init__(self) -> None:
         self.notes: list[str] = []
 

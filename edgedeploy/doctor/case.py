@@ -45,8 +45,7 @@ class Case:
     @property
     def line(self) -> Connection:
         """The connection to a remote board, for checks that need `login`."""
-        if self.connection is None:
-            raise RuntimeError("there is no connection: the check does not need `login`")
+        assert self.connection is not None, "there is no connection: the check does not need `login`"
         return self.connection
 
     @property
