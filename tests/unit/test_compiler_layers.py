@@ -254,6 +254,15 @@ def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
     assert "expf" not in compile_network(of_operator("Sigmoid"), load_board(board)).code.inspect("asm")
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_values_wider_than_a_cpus_registers_are_computed_one_by_one(dtype: str) -> None:
+    graph = Graph()
+    data = graph.input("x", [3, 8], helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    product = graph.node("MatMul", data, graph.weight(np.ones((8, 5), dtype)))
+    network = network_of(graph, graph.node("ReduceSum", graph.node("Mul", product, product)))
+    assert compile_network(network, load_board("visionfive2")).code.inspect("asm")
+
+
 @pytest.mark.parametrize(("operator", "function"), [("Round", np.rint), ("Erf", np.vectorize(math.erf))])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
 def test_round_and_erf_agree_in_every_type(operator: str, function: Function, dtype: str, tolerance: float) -> None:

@@ -31,8 +31,8 @@ def bytes_of(dtype: str) -> int:
 
 
 def lanes_for(board: Board, dtype: str) -> int:
-    """How many values of a type a vector register of the board holds."""
-    return board.vector.bits // bits_of(dtype)
+    """How many values of a type a vector register of the board holds; 1 if the CPU has narrower ones or none."""
+    return max(1, board.vector.bits // bits_of(dtype))
 
 
 def limits_of(dtype: str) -> tuple[int, int]:
