@@ -22,7 +22,7 @@ from support import library_programs
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
 from support.commands import generous, json_of, need, output_of, printed, refused, started, until
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
-from support.networks import Graph, tiny
+from support.networks import Graph, begun, tiny
 from support.profiles import write_profile
 
 from edgedeploy.agent import edgedeploy_runtime as library
@@ -232,8 +232,7 @@ def test_networks_give_their_memory_back(network: Making, package: Path) -> None
 
 
 def test_each_shape_of_a_package_is_an_entry(network: Making, tmp_path: Path) -> None:
-    graph = Graph()
-    data = graph.input("data", ["n", 3, 8, 8])
+    graph, data = begun("n", 3, 8, 8)
     path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", graph.conv(data, 3, 8, 3)))
     source = find_source(str(path), {"data": [1, 3, 8, 8]}).with_further([], [2])
     package = unpack(build(source, resolve("local"), tmp_path / "net.tar.gz").path, tmp_path / "package")

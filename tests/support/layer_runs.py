@@ -24,7 +24,7 @@ from edgedeploy.model.network import Network
 from edgedeploy.target.board import Board, load_board
 from support.agreement import assert_agrees, convolved
 from support.emulated import emulated_program
-from support.networks import Graph
+from support.networks import Graph, begun
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,7 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
 
 def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
     """Two convolutions: the first one reads NCHW, the second is the one that is asked for."""
-    graph = Graph()
-    data = graph.input("data", [1, 3, size, size])
+    graph, data = begun(1, 3, size, size)
     first = graph.node("Relu", graph.conv(data, 3, inputs, 3, pads=[1, 1, 1, 1]))
     second = graph.node("Relu", graph.conv(first, inputs, outputs, kernel, **attributes))
     return read_onnx(graph.save(path / "net.onnx", second))

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from conftest import Command
 from support.commands import Notebook, json_of, output_of, refused
-from support.networks import Graph, tiny
+from support.networks import Graph, begun, tiny
 from support.virtual_boards import EARLIER, RAILS, vcgencmd
 from test_bench import task
 
@@ -154,8 +154,7 @@ def test_shapes_of_weights_and_open_batches_stay_as_they_are(tmp_path: Path) -> 
     source = Source.of(tmp_path / "net.onnx", {}).with_further((), [2])
     assert run(source, np.ones((2, 3, 4, 4), np.float32)).shape == (2, 4, 4, 4)
 
-    sequence = Graph()
-    rows = sequence.input("data", ["length", 4])
+    sequence, rows = begun("length", 4)
     shape = sequence.weight(np.array([1, -1, 4], np.int64))
     sequence.save(tmp_path / "open.onnx", sequence.node("Reshape", rows, shape))
     source = Source.of(tmp_path / "open.onnx", {"data": [5, 4]})

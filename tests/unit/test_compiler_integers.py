@@ -11,7 +11,7 @@ import pytest
 import tvm
 import tvm_ffi
 from support.agreement import network_of, outputs_of, random_inputs
-from support.networks import Graph, Quantised, of_bytes
+from support.networks import Graph, Quantised, begun, of_bytes
 from support.quantised_networks import FORMS, quantise, random_samples
 from tvm import relax
 from unit.test_integer_layers import BOARDS
@@ -60,8 +60,7 @@ def layers(form: str) -> Graph:
 
 
 def moves(form: str) -> Graph:
-    graph = Graph(opset=17)
-    data = graph.input("data", [1, 5, 12, 14])
+    graph, data = begun(1, 5, 12, 14, opset=17)
     first, second = graph.conv(data, 5, 10, 1), graph.conv(data, 5, 7, 3, pads=[1] * 4)
     widths = graph.weight(np.array([0, 0, 1, 2, 0, 0, 3, 0]))
     rows = graph.reshape(graph.node("Transpose", first, perm=[0, 2, 3, 1]), 1, -1, 10)

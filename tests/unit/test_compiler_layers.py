@@ -523,8 +523,7 @@ def test_grid_sample() -> None:
 
 @pytest.mark.parametrize("columns", [8, 49, 197, 1000])
 def test_rows_of_any_length(columns: int) -> None:
-    graph = Graph()
-    data = graph.input("data", [2, 3, 5, columns])
+    graph, data = begun(2, 3, 5, columns)
     factors = [graph.normal(columns), graph.normal(columns)]
     results = [
         graph.node("Softmax", graph.node("Mul", data, graph.weight(np.float32(9))), axis=-1),
@@ -536,8 +535,7 @@ def test_rows_of_any_length(columns: int) -> None:
 
 
 def test_other_axes_and_short_rows() -> None:
-    graph = Graph()
-    data = graph.input("data", [2, 12, 3, 4])
+    graph, data = begun(2, 12, 3, 4)
     over_several = graph.node("LayerNormalization", data, graph.normal(3, 4), graph.normal(3, 4), axis=2)
     before_ones = graph.node("Softmax", graph.node("GlobalAveragePool", data), axis=1)
     agreeing(graph, graph.node("Softmax", data, axis=1), graph.node("Softmax", data, axis=3), over_several, before_ones)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import generous
-from support.networks import Graph
+from support.networks import begun
 
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
 from edgedeploy.runtime.subnormals import flushed_to_zero
@@ -70,8 +70,7 @@ def test_the_mode_is_restored_after_an_error() -> None:
 
 
 def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
-    graph = Graph()
-    data = graph.input("data", [400, 400])
+    graph, data = begun(400, 400)
     net = graph.save(tmp_path / "net.onnx", graph.node("Mul", data, graph.weight(np.full((1, 400), 1e-20, np.float32))))
     # In a process of its own: here, the threads may have been started by another test.
     program = f"""

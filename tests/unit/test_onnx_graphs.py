@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
 from support.agreement import assert_matches_reference, computed
-from support.networks import Graph, tiny
+from support.networks import begun, tiny
 
 from edgedeploy.compile.ir.expressions import parts_of
 from edgedeploy.errors import ModelError
@@ -224,8 +224,7 @@ def test_concatenations_and_splits_of_many_parts_are_compiled(tmp_path: Path) ->
 )
 @pytest.mark.parametrize("opset", [11, 13])
 def test_resize_by_sizes_ignores_its_scales(tmp_path: Path, scales: list[float] | None, opset: int) -> None:
-    graph = Graph(opset=opset)
-    data = graph.input("data", [1, 1, 4, 4])
+    graph, data = begun(1, 1, 4, 4, opset=opset)
     given = "" if scales is None else graph.weight(np.array(scales, np.float32))
     sizes = graph.weight(np.array([1, 1, 8, 8]))
     resized = graph.node("Resize", data, "" if scales is None else graph.weight(np.float32([])), given, sizes)

@@ -24,7 +24,7 @@ from conftest import ROOT
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from support.agreement import assert_matches_reference, computed, random_inputs
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.onnx_operators import CASES, Case
 
 from edgedeploy.errors import ModelError
@@ -220,8 +220,7 @@ def test_attention_with_a_soft_cap_gives_onnxruntime_values(tmp_path: Path) -> N
 @pytest.mark.compiles
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_rotary_embeddings_of_whole_heads_give_onnxruntime_values(interleaved: int, tmp_path: Path) -> None:
-    graph = Graph(opset=23)
-    data = graph.input("data", [1, 6, 24])
+    graph, data = begun(1, 6, 24, opset=23)
     turns = RANDOM.standard_normal((1, 6, 4)).astype(np.float32)
     tables = [graph.weight(function(turns)) for function in (np.cos, np.sin)]
     normal = graph.node("RMSNormalization", data, graph.normal(24), axis=-1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.quantised_networks import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
@@ -141,8 +141,7 @@ def test_what_no_layer_follows_stays_in_float(made: Made) -> None:
 
 def test_boxes_and_scores_that_meet_at_the_end_do_not_share_a_scale(tmp_path: Path, samples: Samples) -> None:
     """Boxes in hundreds of pixels beside scores below one."""
-    graph = Graph()
-    data = graph.input("data", list(SHAPE))
+    graph, data = begun(*SHAPE)
     boxes = graph.node("Mul", graph.conv(data, 3, 4, 1), graph.weight(np.float32(300)))
     scores = graph.node("Sigmoid", graph.conv(data, 3, 1, 1))
     path = graph.save(tmp_path / "net.onnx", graph.node("Concat", boxes, scores, axis=1))
@@ -341,8 +340,7 @@ def test_values_that_are_infinite_or_no_numbers_are_said(tmp_path: Path, method:
 
 @pytest.mark.parametrize("place", [5, 1000])
 def test_inputs_that_the_network_cannot_compute_with_are_said(tmp_path: Path, place: int) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 40])
+    graph, data = begun(1, 40)
     taken = graph.node("Gather", data, graph.input("place", [1], onnx.TensorProto.INT64), axis=1)
     product = graph.node("MatMul", data, graph.normal(40, 8))
     path = graph.save(tmp_path / "net.onnx", graph.node("Add", product, taken))

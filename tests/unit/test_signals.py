@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from support.agreement import agreeing
-from support.networks import Graph
+from support.networks import Graph, begun
 
 from edgedeploy.compile.pipeline import Compiled
 
@@ -66,8 +66,7 @@ def test_pools(operator: str, attributes: dict[str, Any]) -> None:
 
 
 def test_what_lies_between_convolutions() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, CHANNELS, LENGTH])
+    graph, data = begun(1, CHANNELS, LENGTH)
     first = convolved(graph, data, CHANNELS, 3, pads=[1, 1])
     some = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
     first = graph.node("BatchNormalization", first, *[some] * 4)

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 from support import quantised_networks
 from support.commands import put, refusal
-from support.networks import Graph
+from support.networks import Graph, begun
 
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.base.documents import read_document
@@ -200,8 +200,7 @@ def test_a_block_that_follows_itself_has_one_box_whatever_its_shapes(tmp_path: P
 
 
 def test_shapes_are_no_parameters(tmp_path: Path) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 6])
+    graph, data = begun(1, 6)
     shape = graph.weight(np.array([2, 3], np.int64))
     path = graph.save(tmp_path / "net.onnx", graph.node("Reshape", data, shape))
     assert [layer.parameters for layer in layers(find_source(str(path)))] == [0, 0, 0]
