@@ -18,7 +18,7 @@ from support.agreement import assert_matches_reference, computed, outputs_of, ra
 from support.fuzzing import damaged, peak_of, survive
 from support.tflite_networks import Steps, lstm, of_one, small, sparse
 from tvm import relax
-from unit.test_unified import module_of
+from unit.test_passes import module_of
 
 from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.output.explain import transposes
