@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import tvm
 from support.agents import EMULATED, MAGIC, Server, answer, command_of, greeting, serving, unpacked
-from support.commands import becomes, beside, generous
+from support.commands import becomes, beside, generous, put
 from support.listeners import TRACKER_MAGIC
 from support.networks import tiny
 
@@ -250,8 +250,7 @@ def while_a_name_is_asked_for(agent: Sequence[str], work: Path, stack: ExitStack
         subprocess.run(["unshare", "-m", "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("only root has name servers")
-    settings = work.parent / f"{work.name}.conf"
-    settings.write_text("nameserver 127.0.0.97\noptions timeout:30\n")
+    settings = put(work.parent / f"{work.name}.conf", "nameserver 127.0.0.97\noptions timeout:30\n")
     script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
     isolated = ["unshare", "-m", "sh", "-c", script, str(settings), *agent]
     server = stack.enter_context(serving(isolated, work, "--heartbeat", "60", "--tracker", "board.example:9190"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support.board_releases import Bench
-from support.commands import json_of, output_of
+from support.commands import json_of, output_of, put
 from support.networks import tiny
 from support.virtual_boards import Start, root_of, vcgencmd
 
@@ -91,8 +91,7 @@ def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
     module: str,
     reason: str,
 ) -> None:
-    (tmp_path / "wheel" / "numpy").mkdir(parents=True)
-    (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)
+    put(tmp_path / "wheel" / "numpy" / "__init__.py", module)
     monkeypatch.setattr(board_engines, "site", lambda *_, **__: Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64))
     said = measured("--against", "onnxruntime", "--rounds", 1, "--runs", 1)
     assert [each["engine"] for each in said["rows"]] == ["edgedeploy"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.commands import Notebook, printed
+from support.commands import Notebook, printed, put
 from support.virtual_boards import made_key, new_key, own_servers
 
 from edgedeploy.errors import HostKeyError
@@ -60,8 +60,7 @@ def server(own: VirtualBoard, ssh: Path) -> Server:
 
 
 def hashed(name: str, key: str, folder: Path) -> str:
-    path = folder / "to-hash"
-    path.write_text(f"{name} {key}\n")
+    path = put(folder / "to-hash", f"{name} {key}\n")
     printed("ssh-keygen", "-q", "-H", "-f", path)
     return path.read_text()
 
@@ -166,8 +165,7 @@ def test_a_key_that_is_refused_is_not_recorded(server: Server, strict: str, know
 
 def test_an_unknown_key_is_recorded_as_openssh_reads_it(server: Server) -> None:
     server.configure(strict="ask")
-    known_hosts_file().parent.mkdir(parents=True)
-    known_hosts_file().write_text("torn")
+    put(known_hosts_file(), "torn")
     notes = Notebook()
     Connection(parse_address(ALIAS), progress=notes).close()
     assert len(notes.lines) == 1

@@ -17,7 +17,7 @@ import pytest
 from conftest import Command
 from support.agents import unpack
 from support.board_releases import Bench, two_packages
-from support.commands import beside, executable, json_of, need, output_of, refused, until
+from support.commands import beside, executable, json_of, need, output_of, put, refused, until
 from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, user_systemd
 from support.virtual_boards import Start, said
 
@@ -273,8 +273,7 @@ class TestUnit:
     def test_systemd_knows_each_line(self, tmp_path: Path, user: str | None, systemd: int, choices: Choices) -> None:
         need("systemd-analyze", "systemd")
         executable(tmp_path / BASE / "releases" / "digits" / "current" / "agent", "")
-        unit = tmp_path / "edgedeploy-digits.service"
-        unit.write_text(unit_text("digits", choices, str(tmp_path), user, systemd))
+        unit = put(tmp_path / "edgedeploy-digits.service", unit_text("digits", choices, str(tmp_path), user, systemd))
         command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
         said = [line for line in done.stderr.splitlines() if "edgedeploy-digits" in line]

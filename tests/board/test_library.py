@@ -20,7 +20,7 @@ import pytest
 from conftest import ROOT, Command
 from support import library_programs
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
-from support.commands import generous, json_of, need, output_of, printed, refused, started, until
+from support.commands import generous, json_of, need, output_of, printed, put, refused, started, until
 from support.library_programs import EXAMPLES, LAYOUT, Making, compiled, digit_image, said
 from support.networks import Graph, begun, tiny
 from support.profiles import write_profile
@@ -436,8 +436,7 @@ def test_a_bound_buffer_moves_to_the_next_release(network: Making, other: Path, 
 
 def test_a_bad_release_is_told_once(network: Making, model: Path, other: Path, link: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "manifest.json").write_text("{}")
+    put(broken / "manifest.json", "{}")
     [data] = images(1)
     told: list[tuple[str, str | None]] = []
     with network(link, follow=True, switched=lambda *what: told.append(what)) as opened:
@@ -715,8 +714,7 @@ def test_the_command_says_what_it_wrote(command: Command, tmp_path: Path) -> Non
 
 def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "mine.txt").write_text("mine")
+    put(folder / "mine.txt", "mine")
     assert "it holds something else" in refused(command, 10, "library", "--output", folder)
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
     assert "cannot write" in refused(command, 10, "library", "--output", folder / "mine.txt")

@@ -17,7 +17,7 @@ import pytest
 from conftest import Command
 from support import kernels
 from support.agents import answer, call, messages, request, unpacked
-from support.commands import generous, json_of, output_of, started
+from support.commands import generous, json_of, output_of, put, started
 from support.networks import two_sides
 from support.opencl_devices import ONE_THREAD, make_faulty
 from support.virtual_boards import Start
@@ -239,8 +239,7 @@ server.terminate()
 
 def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "edgedeploy_for_tests-1.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: edgedeploy-for-tests\nVersion: 1\n")
+    put(installed / "METADATA", "Metadata-Version: 2.1\nName: edgedeploy-for-tests\nVersion: 1\n")
     told_tvm = "[tvm.backends]\nedgedeploy_opencl = edgedeploy.runtime.opencl:autoload\n"
     (installed / "entry_points.txt").write_text(told_tvm)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support import kernels
-from support.commands import notes_of, output_of, refused
+from support.commands import notes_of, output_of, put, refused
 from support.networks import begun
 from support.opencl_devices import ALL_THREADS
 
@@ -30,9 +30,7 @@ PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PoCL's device with threads: not the first one, and threads do not lock each other out there."""
-    path = tmp_path_factory.mktemp("boards") / "pocl.yaml"
-    path.write_text(PROFILE.replace('name: ""', f"name: {ALL_THREADS}"))
-    return path
+    return put(tmp_path_factory.mktemp("boards") / "pocl.yaml", PROFILE.replace('name: ""', f"name: {ALL_THREADS}"))
 
 
 @pytest.fixture

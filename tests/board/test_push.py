@@ -15,7 +15,7 @@ from conftest import Command
 from push_and_die import Meddler
 from support.agents import digits
 from support.board_releases import Bench, with_manifest
-from support.commands import generous, json_of, output_of, refused
+from support.commands import generous, json_of, output_of, put, refused
 from support.detection_networks import detections
 from support.networks import tiny
 from support.profiles import write_profile
@@ -142,8 +142,7 @@ def test_packages_that_are_not_sound_are_refused_here(bench: Bench, tmp_path: Pa
         bench.release(with_manifest(bench.first, "evil.tar.gz", model="../../evil"))
     content = bytearray(bench.first.read_bytes())
     content[len(content) // 2] ^= 1
-    path = tmp_path / "digits.tar.gz"
-    path.write_bytes(content)
+    path = put(tmp_path / "digits.tar.gz", content)
     with pytest.raises(errors.PackageError):
         bench.release(path)
 
@@ -215,8 +214,7 @@ def test_an_address_alone_says_whose_releases_are_meant(bench: Bench, board_comm
 
 
 def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, board_command: Command) -> None:
-    Path("dist/local").mkdir(parents=True)
-    Path("dist/local/digits.tar.gz").write_bytes(bench.first.read_bytes())
+    put(Path("dist/local/digits.tar.gz"), bench.first.read_bytes())
     code, out, err = board_command("push", "--host", bench.host)
     assert code == 0, err
     assert "board local, the last one built for" in err

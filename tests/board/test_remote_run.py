@@ -13,7 +13,7 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import Bench
-from support.commands import json_of, notes_of, output_of
+from support.commands import json_of, notes_of, output_of, put
 from support.detection_networks import SIZE, detections
 from support.networks import FEATURES, Graph, streamed_lstm
 from support.recordings import write_film
@@ -252,8 +252,7 @@ def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -
 
 
 def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:
-    Path("dist/local").mkdir(parents=True)
-    Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
+    put(Path("dist/local/any.tar.gz"), bench.first.read_bytes())
     assert "board local, the last one built for" in notes_of(board_command, "demo", "digits")
 
 

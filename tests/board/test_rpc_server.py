@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
-from support.commands import Notebook, becomes, generous
+from support.commands import Notebook, becomes, generous, printed
 from support.listeners import beyond_loopback, facts_from, listening, owner, sockets
 from support.virtual_boards import Start, left_on, said
 
@@ -75,9 +75,7 @@ def test_several_boards_serve_one_key(own: VirtualBoard, endpoint: Endpoint) -> 
 def test_without_a_tracker_the_key_is_enough(own: VirtualBoard) -> None:
     ask = "import sys, tvm.rpc; print(tvm.rpc.connect('127.0.0.1', int(sys.argv[1]), 'secret').cpu(0).exist)"
     with BoardServer(address_of(own), load_board("local"), None, "secret") as server:
-        command = [sys.executable, "-c", ask, str(server.port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=generous(60), check=True)
-    assert done.stdout == "True\n"
+        assert printed(sys.executable, "-c", ask, server.port, timeout=generous(60)) == "True\n"
 
 
 def test_more_threads_than_processors_are_refused_with_the_agents_words(endpoint: Endpoint) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import paramiko
 import pytest
-from support.commands import Notebook, becomes, executable, need, printed, started
+from support.commands import Notebook, becomes, executable, need, printed, put, started
 from support.listeners import serving_each
 from support.virtual_boards import Start, made_key, new_key, root_of, sleep_after_greeting, stanza, write_config
 
@@ -106,8 +106,7 @@ def other_key(board: VirtualBoard) -> str:
 @pytest.mark.parametrize("whose", ["edgedeploy's", "the user's"])
 def test_a_changed_host_key_is_refused_with_the_remedy(own: VirtualBoard, ssh: Path, whose: str) -> None:
     path = known_hosts_file() if whose == "edgedeploy's" else ssh / "known_hosts"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(other_key(own))
+    put(path, other_key(own))
     hints = refused(like_any_other(own), HostKeyError, "has changed")
     [remedy] = [hint for hint in hints if "ssh-keygen" in hint]
     need("ssh-keygen", "openssh-client")
@@ -256,8 +255,7 @@ def test_logins_that_fail_leave_nothing_open(own: VirtualBoard, start: Start, ss
     behind = stanza("behind", own, more=f"ProxyCommand {sys.executable} -c 'print(1); input()'")
     if cause == "the jump host's is":
         behind = stanza("behind", own, more="ProxyJump desk")
-        known_hosts_file().parent.mkdir(parents=True)
-        known_hosts_file().write_text(f"@revoked * {own.known_hosts.read_text().split(maxsplit=1)[1]}")
+        put(known_hosts_file(), f"@revoked * {own.known_hosts.read_text().split(maxsplit=1)[1]}")
     write_config(ssh, stanza("desk", own), behind)
     address = parse_address("desk" if cause == "the host key is refused" else "behind")
     if cause == "no key is taken":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from support import originals
-from support.commands import output_of, printed, python_with
+from support.commands import output_of, printed, put, python_with
 from support.recordings import write_wav
 
 from edgedeploy.audio.sources import read_wav
@@ -68,8 +68,7 @@ def test_a_sound_that_begins_at_once_has_the_scores_of_openwakeword(
     sound = write_wav(tmp_path / "begins.wav", samples)
     theirs = np.array(original("openwakeword", "wake-word-at-once", str(sound), "alexa")["scores"])
     text = SOUND_DEMOS.find("wake-word").read_text().replace("silence_s: 1", "silence_s: 0")
-    (tmp_path / "demos" / "audio").mkdir(parents=True)
-    (tmp_path / "demos" / "audio" / "at-once.yaml").write_text(text)
+    put(tmp_path / "demos" / "audio" / "at-once.yaml", text)
     monkeypatch.chdir(tmp_path)
     ours, _ = heard(command, "at-once", "--wav", str(sound))
     np.testing.assert_allclose(ours[: len(theirs)], theirs, atol=1e-3)

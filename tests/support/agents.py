@@ -25,7 +25,7 @@ from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.zoo.source import find_source
-from support.commands import generous, started
+from support.commands import generous, put, started
 
 # One board of each architecture that this machine may not be, and qemu's name of it.
 EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rpi4", "rpi-armhf", "visionfive2")}
@@ -79,8 +79,7 @@ def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
         return
     reports = folder / "reports"
     reports.mkdir()
-    (folder / "toolchains").mkdir()
-    (folder / "toolchains" / f"{SANITIZED}.yaml").write_text(_SANITIZED_FILE)
+    put(folder / "toolchains" / f"{SANITIZED}.yaml", _SANITIZED_FILE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
@@ -107,9 +106,7 @@ def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def unpack(archive: Path, folder: Path) -> Path:
     manifest, contents = read_package(archive)
     for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        put(folder / name, content)
     return folder
 
 

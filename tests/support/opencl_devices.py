@@ -18,7 +18,7 @@ import tvm_ffi
 from edgedeploy.base.programs import capture
 from edgedeploy.errors import NoOpenCLError, ToolchainError
 from edgedeploy.runtime.opencl import device_named, load
-from support.commands import generous
+from support.commands import generous, put
 
 # TVM's names of what a launch states, in the order in which it states it.
 GRID, GROUP = "blockIdx.x", "threadIdx.x"
@@ -151,8 +151,7 @@ def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
     # Under another name, so that both can be loaded; what the first does not define is found in the second.
     real, faulty = folder / "libRealCL.so.1", folder / "libOpenCL.so.1"
     real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
-    source = folder / "faulty.c"
-    source.write_text(FAULTY)
+    source = put(folder / "faulty.c", FAULTY)
     options = ["-shared", "-fPIC", "-w", f'-DDEFAULT_FAULT="{fault}"', "-Wl,--no-as-needed"]
     subprocess.run([compiler, *options, "-o", str(faulty), str(source), str(real), "-ldl"], check=True)
     return faulty, real

@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from support.commands import executable, printed
+from support.commands import executable, printed, put
 
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.(?:py|yaml))\n")
@@ -31,8 +31,7 @@ def follow(page: str, folder: Path, variables: dict[str, str]) -> list[str]:
             named = _FILE.match(text)
             assert named, text
             path = folder / named[1]
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            put(path, text)
             continue
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")

@@ -24,7 +24,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
-from support.commands import becomes, executable, need, printed
+from support.commands import becomes, executable, need, printed, put
 from support.listeners import listening
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.
@@ -122,8 +122,7 @@ def rpicam(board: VirtualBoard, image: np.ndarray, size: tuple[int, int]) -> Ite
     """Within the block the board's camera shows an image, of a width and height; that as OpenCV sees it."""
     planes = cv2.cvtColor(cv2.resize(image, size, interpolation=cv2.INTER_CUBIC), cv2.COLOR_BGR2YUV_I420)
     root = root_of(board)
-    (root / "opt").mkdir(exist_ok=True)
-    (root / "opt" / "frame").write_bytes(planes.tobytes())
+    put(root / "opt" / "frame", planes.tobytes())
     program = executable(root / "usr" / "bin" / "rpicam-vid", "while cat /opt/frame; do sleep 0.05; done")
     try:
         yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
@@ -170,8 +169,7 @@ def own_servers(virtual: VirtualBoard, folder: Path) -> Iterator[Callable[..., A
             channels[-1].sendall(virtual.key.read_bytes())
             channels[-1].shutdown_write()
             assert becomes(lambda: listening(port))
-            known_hosts = folder / "known_hosts"
-            known_hosts.write_text(f"[{LOOPBACK}]:{port} {public}\n")
+            known_hosts = put(folder / "known_hosts", f"[{LOOPBACK}]:{port} {public}\n")
             return replace(address_of(virtual), port=port, known_hosts=known_hosts, name=None)
 
         yield start_one

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from support.agents import build_probe, need_jpeg
-from support.commands import executable, generous, runs, until
+from support.commands import executable, generous, printed, runs, until
 from support.recordings import write_film
 
 pytestmark = pytest.mark.compiles
@@ -73,10 +73,8 @@ def shown(
     size: tuple[int, int] = (WIDE, HIGH),
     jpeg: bool = False,
 ) -> list[str]:
-    command = [str(probe), "camera", which, *map(str, size), str(int(jpeg)), str(count)]
-    done = subprocess.run(command, capture_output=True, timeout=generous(60), env=environment, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().splitlines()
+    command = (probe, "camera", which, *size, int(jpeg), count)
+    return printed(*command, timeout=generous(60), env=environment).splitlines()
 
 
 def described(image: np.ndarray, jpeg: bytes = b"") -> str:

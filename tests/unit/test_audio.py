@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.agreement import OnnxruntimeRunner
-from support.commands import executable, output_of, refusal
+from support.commands import executable, output_of, put, refusal
 from support.recordings import write_demo, write_networks, write_wav
 
 from edgedeploy.audio import program, sources
@@ -95,8 +95,7 @@ NO_WAV = {
 
 @pytest.mark.parametrize("content", NO_WAV.values(), ids=NO_WAV)
 def test_what_is_no_wav_file_of_pcm_is_refused_before_it_is_read(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.wav"
-    path.write_bytes(content)
+    path = put(tmp_path / "x.wav", content)
     with pytest.raises(InputError, match=r"cannot read .*x\.wav as a WAV file") as caught:
         read_wav(path, 16_000)
     assert "pcm_s16le" in caught.value.hints[0]
@@ -104,8 +103,7 @@ def test_what_is_no_wav_file_of_pcm_is_refused_before_it_is_read(tmp_path: Path,
 
 @pytest.mark.parametrize("stated", [0xFFFFFFFF, 0x7FFFFFFF, 100])
 def test_a_file_that_is_shorter_than_it_says_is_read_to_its_end(tmp_path: Path, stated: int) -> None:
-    path = tmp_path / "x.wav"
-    path.write_bytes(header(data=stated) + struct.pack("<4h", 1, 2, 3, 4) + b"\5")
+    path = put(tmp_path / "x.wav", header(data=stated) + struct.pack("<4h", 1, 2, 3, 4) + b"\5")
     assert read(path).tolist() == [1, 2, 3, 4]
 
 
@@ -118,8 +116,7 @@ def test_any_header_gives_samples_or_a_message(tmp_path: Path, changes: list[tup
     content = bytearray(header(data=16) + bytes(range(16)))
     for place, value in changes:
         content[place] = value
-    path = tmp_path / "x.wav"
-    path.write_bytes(content[:length] if length < 44 else content)
+    path = put(tmp_path / "x.wav", content[:length] if length < 44 else content)
     try:
         found = read(path)
     except InputError:
@@ -341,8 +338,7 @@ def test_silence_around_a_file_is_heard_before_its_time(listen: Command, tmp_pat
 
 
 def test_a_recorder_reads_the_microphone(listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = tmp_path / "raw"
-    raw.write_bytes(np.array([QUARTER] * 400, "<i2").tobytes())
+    raw = put(tmp_path / "raw", np.array([QUARTER] * 400, "<i2").tobytes())
     recorder(tmp_path, monkeypatch, "arecord", f'echo "$@" > {tmp_path}/asked; cat {raw}; exec sleep 60')
     out = output_of(listen, "demo", "loud", "--microphone", "--frames", "20", "--json")
     *found, last = map(json.loads, out.splitlines())

@@ -11,7 +11,7 @@ import toy_backend
 from conftest import Command
 from support.agents import packaged
 from support.agreement import assert_always_agrees
-from support.commands import json_of, output_of
+from support.commands import json_of, output_of, put
 from support.networks import Graph, begun
 from support.opencl_devices import ONE_THREAD
 from support.profiles import write_profile
@@ -376,8 +376,7 @@ def others(graph: Graph) -> list[str]:
 def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *layers(graph))
-    board = tmp_path / "device.yaml"
-    board.write_text(PROFILE.replace("kind: generic", f"kind: generic, little_work: 0, {sizes}"))
+    board = put(tmp_path / "device.yaml", PROFILE.replace("kind: generic", f"kind: generic, little_work: 0, {sizes}"))
     built = packaged(path, str(board))
     assert built.error <= 1
     assert {template.split()[0] for template in built.compiled.templates.values()} == {"gpu"}

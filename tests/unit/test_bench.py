@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import ROOT, Command
-from support.commands import Notebook, becomes, generous, json_of, output_of, refused
+from support.commands import Notebook, becomes, generous, json_of, output_of, put, refused
 from support.networks import Graph, tiny
 from support.tflite_networks import small
 
@@ -254,9 +254,7 @@ def entry(folder: Path, *lines: str) -> Path:
     """An entry of the zoo whose file is nowhere to be had."""
     file = "{name: net.onnx, size: 1000, sha256: '" + 64 * "0" + "'}"
     text = ["task: detection", "description: a network", "licence: none", f"files: [{file}]", *lines]
-    path = folder / "net.yaml"
-    path.write_text("\n".join([*text, "input: {name: data, shape: [1, 3, 320, 320]}"]))
-    return path
+    return put(folder / "net.yaml", "\n".join([*text, "input: {name: data, shape: [1, 3, 320, 320]}"]))
 
 
 def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What `edgedeploy bench` tells of engines beside times: costs, profiles, energy; and engines beyond processors."""
 
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from support.commands import Notebook, json_of, output_of, refused
+from support.commands import Notebook, json_of, output_of, printed, put, refused
 from support.networks import Graph, begun, tiny
 from support.virtual_boards import EARLIER, RAILS, vcgencmd
 from test_bench import task
@@ -324,24 +323,17 @@ def test_the_terminal_shows_the_longest_and_the_sum_of_the_others() -> None:
 # `bench --energy`: what a board's power is read from, and what an inference takes of it.
 
 
-def put(root: Path, path: str, content: str) -> Path:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(content)
-    return file
-
-
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A board without any source of power's figures, which is read three times in a moment."""
     for name, value in {"_SAMPLES": 3, "_PAUSE_S": 0.02, "_AFTER_S": 0.02, "_READING_S": 0.2}.items():
         monkeypatch.setattr(energy, name, value)
-    put(tmp_path, "proc/uptime", "100.00 90.00\n")
+    put(tmp_path / "proc/uptime", "100.00 90.00\n")
     return tmp_path
 
 
 def shell(script: str) -> str:
-    return subprocess.run(["sh", "-eu", "-c", script], capture_output=True, text=True, check=True).stdout
+    return printed("sh", "-eu", "-c", script)
 
 
 def firmware(root: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
@@ -358,9 +350,9 @@ def test_the_rails_of_a_pi_5_are_summed(root: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_sensor_in_the_supply_line_is_preferred(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     firmware(root, monkeypatch, RAILS)
-    put(root, "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
-    put(root, "sys/class/hwmon/hwmon2/name", "ina219\n")
-    put(root, "sys/class/hwmon/hwmon2/power1_input", "4260000\n")
+    put(root / "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
+    put(root / "sys/class/hwmon/hwmon2/name", "ina219\n")
+    put(root / "sys/class/hwmon/hwmon2/power1_input", "4260000\n")
     meter = PowerMeter(shell, str(root))
     assert (meter.source, meter.idle_watts) == ("sensor", pytest.approx(4.26))
 
@@ -368,14 +360,14 @@ def test_a_sensor_in_the_supply_line_is_preferred(root: Path, monkeypatch: pytes
 def test_counters_of_all_packages_count_while_they_grow(root: Path) -> None:
     # A second and 7 and 5 joules between readings; at the third one, a counter begins at zero again.
     for package, name in ((0, "package-0"), (1, "package-1"), (2, "psys")):
-        put(root, f"sys/class/powercap/intel-rapl:{package}/name", f"{name}\n")
+        put(root / f"sys/class/powercap/intel-rapl:{package}/name", f"{name}\n")
     counters = [root / f"sys/class/powercap/intel-rapl:{package}/energy_uj" for package in (0, 1, 2)]
     readings = [(100, 20_000_000, 1_000_000), (101, 27_000_000, 6_000_000), (102, 3_000_000, 11_000_000)]
 
     def board(script: str) -> str:
         texts = []
         for clock, first, second in readings:
-            put(root, "proc/uptime", f"{clock}.00 1.00\n")
+            put(root / "proc/uptime", f"{clock}.00 1.00\n")
             for counter, value in zip(counters, (first, second, 9), strict=True):
                 counter.write_text(f"{value}\n")
             texts.append(shell(script.replace("count=3", "count=1")))
@@ -414,13 +406,13 @@ class Sleeper:
 
     def tell(self, said: str) -> None:
         """As a driver does: at no moment is there nothing to read."""
-        put(self.sensor.parent, "next", said).replace(self.sensor)
+        put(self.sensor.parent / "next", said).replace(self.sensor)
 
 
 @pytest.fixture
 def sensor(root: Path) -> Path:
-    put(root, "sys/class/hwmon/hwmon2/name", "ina226\n")
-    return put(root, "sys/class/hwmon/hwmon2/power1_input", "2000000\n")
+    put(root / "sys/class/hwmon/hwmon2/name", "ina226\n")
+    return put(root / "sys/class/hwmon/hwmon2/power1_input", "2000000\n")
 
 
 def test_an_inference_takes_the_power_during_it_for_as_long_as_it_lasts(root: Path, sensor: Path) -> None:

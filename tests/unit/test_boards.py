@@ -11,7 +11,7 @@ import pytest
 import tvm
 from conftest import Command
 from support.agreement import network_of, random_inputs, results_of
-from support.commands import output_of, refused
+from support.commands import output_of, put, refused
 from support.networks import Graph
 from support.profiles import x86
 
@@ -39,9 +39,7 @@ toolchain: zig
 
 
 def profile(folder: Path, old: str = "", new: str = "") -> Path:
-    path = folder / "board.yaml"
-    path.write_text(PROFILE.replace(old, new) if old else PROFILE)
-    return path
+    return put(folder / "board.yaml", PROFILE.replace(old, new) if old else PROFILE)
 
 
 # Not those of whoever runs the tests.
@@ -167,8 +165,7 @@ def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Com
     ids=["key that is a list", "impossible date", "holds itself", "deep", "aliases of aliases"],
 )
 def test_odd_yaml_is_a_configuration_error(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "board.yaml"
-    path.write_text(content)
+    path = put(tmp_path / "board.yaml", content)
     with pytest.raises(ConfigurationError, match=r"board\.yaml"):
         load_board(str(path))
 

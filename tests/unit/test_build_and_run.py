@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from support.commands import json_of, notes_of, output_of, refused
+from support.commands import json_of, notes_of, output_of, put, refused
 from support.networks import Graph, tiny
 
 from edgedeploy.errors import InputError, PackageError
@@ -92,25 +92,16 @@ def unsupported(tmp_path: Path) -> Path:
     return graph.save(tmp_path / "net.onnx", graph.node("NoSuchOperator", graph.input("data", [1, 4])))
 
 
-def holding(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 @pytest.mark.parametrize(
     ("make", "code", "message"),
     [
         (unsupported, 5, "NoSuchOperator"),
-        (
-            lambda folder: holding(path := tiny(folder / "net.onnx"), path.read_bytes()[:500]),
-            5,
-            "not a complete ONNX file",
-        ),
-        (lambda folder: holding(folder / "net.onnx", b"MZ" + bytes(100)), 5, "is not a network of a known format"),
+        (lambda folder: put(path := tiny(folder / "net.onnx"), path.read_bytes()[:500]), 5, "not a complete ONNX file"),
+        (lambda folder: put(folder / "net.onnx", b"MZ" + bytes(100)), 5, "is not a network of a known format"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
         (lambda folder: folder / "absent", 5, "there is no file"),
         (lambda folder: folder, 5, "it is a folder"),
-        (lambda folder: holding(folder / "net.tar.gz", gzip.compress(b"manifest")), 5, "is a package, not a network"),
+        (lambda folder: put(folder / "net.tar.gz", gzip.compress(b"manifest")), 5, "is a package, not a network"),
         (lambda folder: "retinafce", 4, "retinaface"),
         (lambda folder: "no-network-at-all", 4, "unknown model 'no-network-at-all'\n"),
     ],
@@ -365,8 +356,7 @@ def test_a_network_is_built_again_when_the_toolchain_changes(command: Command, n
 
 
 def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net: Path) -> None:
-    Path("toolchains").mkdir()
-    Path("toolchains/idle.yaml").write_text("description: x\nlinkers: [['true']]\ninstall: x\n")
+    put(Path("toolchains/idle.yaml"), "description: x\nlinkers: [['true']]\ninstall: x\n")
     assert "generated nothing" in refused(command, 11, "build", net, "--toolchain", "idle")
 
 

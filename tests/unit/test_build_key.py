@@ -2,13 +2,12 @@
 
 import importlib.metadata
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.commands import executable
+from support.commands import executable, printed, put
 from support.networks import tiny
 
 from edgedeploy import build_key as keys
@@ -73,8 +72,7 @@ def test_a_file_named_as_a_users_entry_has_a_package_of_its_own(
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path / "mine.onnx")
     assert find_source("mine.onnx").name == "mine"
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "mine.yaml").write_text(MODELS.find("digits").read_text())
+    put(tmp_path / "models" / "mine.yaml", MODELS.find("digits").read_text())
     assert find_source("mine.onnx").name == "mine.onnx"
 
 
@@ -150,9 +148,8 @@ for module in list(sys.modules.values()):
 
 
 def test_each_module_that_a_build_loads_is_known_to_decide_or_not(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", LOADED, str(tiny(tmp_path / "net.onnx")), str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True, cwd=tmp_path)
-    loaded = {Path(line) for line in done.stdout.splitlines()}
+    program = (sys.executable, "-c", LOADED, tiny(tmp_path / "net.onnx"), tmp_path)
+    loaded = {Path(line) for line in printed(*program, timeout=300, cwd=tmp_path).splitlines()}
     assert len(loaded) > 50
     bystanders = {keys.folder() / place / f"{name}.py" for place, names in BYSTANDERS.items() for name in names.split()}
     assert sorted(map(str, loaded - set(building_files(keys.folder())) - bystanders)) == []

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from support.agreement import OnnxruntimeRunner, outputs_of, run_onnx
+from support.commands import put
 from support.darknet_interpreter import FUNCTIONS, Recorder, interpret
 from support.fuzzing import damaged, damaged_text, peak_of, survive
 
@@ -28,9 +29,7 @@ RANDOM = ImportOptions(weights="random")
 
 
 def cfg(folder: Path, text: str) -> Path:
-    path = folder / "net.cfg"
-    path.write_text(text)
-    return path
+    return put(folder / "net.cfg", text)
 
 
 def architecture(folder: Path, text: str) -> Converted:
@@ -55,8 +54,7 @@ def image(*shape: int) -> np.ndarray:
     ],
 )
 def test_a_cfg_file_is_known_by_its_first_section(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "any.name"
-    path.write_bytes((text + "width=8\n").encode())
+    path = put(tmp_path / "any.name", (text + "width=8\n").encode())
     assert describing(path) == (FORMAT, path)
 
 
@@ -75,8 +73,7 @@ def test_the_weights_name_the_network_too(tmp_path: Path) -> None:
 
 
 def test_weights_alone_say_what_they_lack(tmp_path: Path) -> None:
-    weights = tmp_path / "net.weights"
-    weights.write_bytes(bytes(20))
+    weights = put(tmp_path / "net.weights", bytes(20))
     with pytest.raises(ModelError, match=r"does not describe a network.*Darknet.*net\.cfg") as raised:
         describing(weights)
     assert any("models import" in hint for hint in raised.value.hints)

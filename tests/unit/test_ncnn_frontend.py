@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 from support.agreement import outputs_of, run_onnx
+from support.commands import put
 from support.fuzzing import damaged, damaged_text, peak_of, survive
 from support.ncnn_files import (
     BFLOAT16,
@@ -75,8 +76,7 @@ class TestFormat:
             FORMAT.files(path)
 
     def test_the_binary_form_is_refused_with_what_to_use_instead(self, tmp_path: Path) -> None:
-        path = tmp_path / "net.param.bin"
-        path.write_bytes((7767517).to_bytes(4, "little") + bytes(40))
+        path = put(tmp_path / "net.param.bin", (7767517).to_bytes(4, "little") + bytes(40))
         with pytest.raises(ModelError, match="binary form") as raised:
             Source.of(path, {})
         assert ".param file in text form" in raised.value.hints[0]
@@ -500,8 +500,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Sound]:
 
 
 def convert(folder: Path, text: bytes, weights: bytes, shapes: Shapes) -> None:
-    path = folder / "net.param"
-    path.write_bytes(text)
+    path = put(folder / "net.param", text)
     path.with_suffix(".bin").write_bytes(weights)
     FORMAT.convert([path, path.with_suffix(".bin")], shapes)
 

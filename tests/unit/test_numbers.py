@@ -1,12 +1,11 @@
 """Numbers: what follows from the names of element types, and that networks run without subnormal numbers."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.commands import generous
+from support.commands import generous, printed
 from support.networks import begun
 
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
@@ -83,6 +82,4 @@ assert not product.any(), product
 tiny = np.full(8, 1e-20, np.float32)
 assert (tiny * tiny).all()
 """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=generous(120), check=False)
-    assert done.returncode == 0, done.stderr
+    printed(sys.executable, "-c", program, timeout=generous(120))

@@ -10,7 +10,7 @@ import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
-from support.commands import output_of, refusal
+from support.commands import output_of, put, refusal
 from support.tflite_networks import of_one
 
 from edgedeploy.build_key import build_key
@@ -387,7 +387,6 @@ def test_a_length_of_what_is_not_there_names_the_inputs(lengths: dict[str, int],
 
 
 def test_formats_that_fix_their_shapes_take_no_lengths(tmp_path: Path) -> None:
-    file = tmp_path / "net.tflite"
-    file.write_bytes(of_one("TANH", [(1, 4)], [(1, 4)]))
+    file = put(tmp_path / "net.tflite", of_one("TANH", [(1, 4)], [(1, 4)]))
     with pytest.raises(InputError, match="takes inputs of one length"):
         find_source(str(file), options=ImportOptions(lengths={"x": 3}))

@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import weakref
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from support.agents import answer, call, request, unpack
 from support.agreement import run_onnx
 from support.archives import add, bomb, entry, header
-from support.commands import json_of, output_of, refusal
+from support.commands import json_of, output_of, printed, put, refusal
 from support.networks import Graph, tiny
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 from support.tflite_networks import small
@@ -167,10 +166,9 @@ for path in sys.argv[2:]:
 
 def verdicts(keep: str, paths: list[Path]) -> list[tuple[int, str]]:
     """What a process of its own says of packages, and by how much the most memory that it had has grown then."""
-    program = [sys.executable, "-c", VERDICTS, keep, *map(str, paths)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    first, *lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    said = printed(sys.executable, "-c", VERDICTS, keep, *paths, timeout=120, env=environment)
+    first, *lines = [line.partition(" ") for line in said.splitlines()]
     return [(int(peak) - int(first[0]), why) for peak, _, why in lines]
 
 
@@ -236,8 +234,7 @@ def test_refuses_a_truncated_file(share: float, sound: Path) -> None:
     "content", [b"", b"text", gzip.compress(b"not a tar archive" * 100)], ids=["nothing", "text", "gzip of text"]
 )
 def test_refuses_what_is_no_archive_and_shows_nothing_of_it(content: bytes, tmp_path: Path, command: Command) -> None:
-    path = tmp_path / "net.tar.gz"
-    path.write_bytes(content)
+    path = put(tmp_path / "net.tar.gz", content)
     assert_unsound(path, command, "show")
 
 
@@ -593,8 +590,7 @@ def test_batches_are_numbers_from_one() -> None:
 
 
 def test_files_that_fix_their_shapes_have_one_batch(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(small())
+    path = put(tmp_path / "net.tflite", small())
     with pytest.raises(InputError, match="has one batch size"):
         find_source(str(path)).with_further([], [1, 4])
 

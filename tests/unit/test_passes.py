@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from conftest import ROOT, Command
 from support.agreement import assert_agrees, computed, convolved, network_of
-from support.commands import json_of, output_of, refusal
+from support.commands import json_of, output_of, put, refusal
 from support.networks import Quantised, begun, tiny, unrolled_lstm
 from support.wheels import distribution
 from tvm import relax
@@ -162,8 +162,7 @@ def test_a_network_gives_the_same_values_without_one_optional_pass(network: Netw
 @pytest.mark.compiles
 def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> None:
     folder = Path("dist/local/net.passes")
-    folder.mkdir(parents=True)
-    (folder / "99-of-a-build-before.ir.py").write_text("")
+    put(folder / "99-of-a-build-before.ir.py", "")
     (folder / "notes.txt").write_text("")
     out = output_of(command, "build", tiny(tmp_path / "net.onnx"), "--dump", "passes", "--print-pass-times")
     passes = [each.name for each in PASSES if each.applies(LOCAL)]

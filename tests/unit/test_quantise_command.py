@@ -12,7 +12,7 @@ import onnx
 import pytest
 from conftest import Command
 from support import packages
-from support.commands import output_of, refusal
+from support.commands import output_of, put, refusal
 from support.darknet_interpreter import Recorder, interpret
 from support.networks import Graph, tiny
 from support.quantised_networks import write_digits
@@ -119,8 +119,7 @@ def test_a_copied_zoo_file_is_known_beside_broken_entries(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "copied.onnx"
     shutil.copy(MODELS.find("digits").parent / "digits.onnx", file)
-    Path("models").mkdir()
-    Path("models/a-broken-one.yaml").write_text("task: 5\n")
+    put(Path("models/a-broken-one.yaml"), "task: 5\n")
     assert known_file(file, MODELS.load("digits").task) == "digits"
     assert known_file(file, "detection") is None
 
@@ -162,8 +161,7 @@ def test_a_wrong_call_writes_nothing(command: Command, photos: Path, options: li
     here = Path.cwd()
     photos.rename(here / "photos")
     (here / "empty").mkdir()
-    (here / "words").mkdir()
-    (here / "words" / "a.txt").write_text("words")
+    put(here / "words" / "a.txt", "words")
     ended, output, said = command("quantize", "digits", *options)
     assert ended == code, said
     assert part in said

@@ -358,7 +358,5 @@ class TestCommand:
         assert (code, "warning: anyone who reaches 0.0.0.0" in err) == (0, True), err
 
     def test_a_tracker_that_does_not_answer_is_an_error(self, command: Command) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        assert "no tracker answers" in refused(command, 19, "rpc", "status", "--tracker", f"127.0.0.1:{port}")
+        assert "no tracker answers" in refused(command, 19, "rpc", "status", "--tracker", free_endpoint())
         assert command("rpc", "status", "--tracker", "nonsense")[0] == 7

@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from support import programs
-from support.commands import need
+from support.commands import need, printed
 from support.cpus import LEVELS, NATIVE, USUAL, lacking
 
 from edgedeploy.target.board import load_board
@@ -46,8 +45,7 @@ def test_tests_run_with_that_path(outer: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": outer, "PYTHONPATH": str(ROOT / "tests")}
     environment.pop(programs.OUTER)
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "support.programs"]
-    done = subprocess.run([*command, "test_inner.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    printed(*command, "test_inner.py", cwd=tmp_path, env=environment)
 
 
 def test_what_a_package_of_many_machines_needs_is_no_program_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT
 from flatbuffers import flexbuffers
 from support.agreement import assert_matches_reference, computed, outputs_of, random_inputs
+from support.commands import put
 from support.fuzzing import damaged, peak_of, survive
 from support.tflite_networks import Steps, lstm, of_one, small, sparse
 from tvm import relax
@@ -31,21 +32,16 @@ from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 def imported(folder: Path, content: bytes) -> Network:
-    return FORMAT.read([written(folder / "net.tflite", content)], {})
+    return FORMAT.read([put(folder / "net.tflite", content)], {})
 
 
 def network_file(folder: Path, **options: object) -> Path:
-    return written(folder / "net.tflite", small(**options))  # type: ignore[arg-type]
+    return put(folder / "net.tflite", small(**options))  # type: ignore[arg-type]
 
 
 def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
-    assert describing(written(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
+    assert describing(put(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
 
 
 def test_litert_prints_nothing_between_the_lines_of_a_build(tmp_path: Path) -> None:
@@ -139,7 +135,7 @@ def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, count: int, capfd: 
     whole = network_file(tmp_path).read_bytes()
     random = np.random.default_rng(count)
     for _ in range(count):
-        path = written(tmp_path / "damaged.tflite", damaged(whole, random))
+        path = put(tmp_path / "damaged.tflite", damaged(whole, random))
         survive(lambda path=path: FORMAT.read([path], {}))
     assert "BlockBuilder" not in capfd.readouterr().err
 
@@ -149,7 +145,7 @@ def test_damaged_files_take_no_memory(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     FORMAT.read([network_file(tmp_path)], {})  # which imports TVM's frontend
     for _ in range(40):
-        path = written(tmp_path / "damaged.tflite", damaged(whole, random))
+        path = put(tmp_path / "damaged.tflite", damaged(whole, random))
         assert peak_of(lambda path=path: FORMAT.read([path], {})) < 8 << 20
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.commands import Notebook, printed
+from support.commands import Notebook, printed, put
 from support.recordings import moving, read_film, write_film
 
 from edgedeploy.errors import InputError, OutputError
@@ -84,8 +84,7 @@ def test_grey_and_transparent_images_become_three_channels(tmp_path: Path, chann
     ],
 )
 def test_what_is_no_image_is_named(tmp_path: Path, content: bytes, why: str) -> None:
-    path = tmp_path / "image.jpg"
-    path.write_bytes(content)
+    path = put(tmp_path / "image.jpg", content)
     with pytest.raises(InputError, match=why) as caught:
         read_image(path)
     assert caught.value.hints
@@ -349,8 +348,7 @@ def test_one_that_is_interrupted_plays_until_there(tmp_path: Path) -> None:
 
 
 def test_one_that_never_began_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "film.mp4"
-    path.write_text("the one before")
+    path = put(tmp_path / "film.mp4", "the one before")
     with pytest.raises(KeyboardInterrupt), video_file(path, 25):
         raise KeyboardInterrupt
     assert path.read_text() == "the one before"
