@@ -19,7 +19,8 @@ from edgedeploy.benchmarking.report import case_of
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError, EdgedeployError, InputError, UnsupportedError, last_line
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.frontends.onnx.inputs import with_own_inputs
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.records.best import NO_RECORDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from edgedeploy.base.files import is_file
-from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.model.heads import Head
 
 if TYPE_CHECKING:
@@ -165,33 +165,3 @@ class Format(ABC):
             files: as `files` gives them.
             shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
         """
-
-
-class ConvertedFormat(Format):
-    """A format that is translated into ONNX's terms in memory.
-
-    There is one importer to maintain, onnxruntime gives the reference of every build, and other engines can be measured
-    on the same network.
-    """
-
-    packages = ("onnx", "onnxruntime")
-
-    @abstractmethod
-    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms; arguments are those of `read`."""
-
-    def open_input(
-        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
-    ) -> str | None:
-        """See `Format.open_input`."""
-        try:
-            self.convert(files, shapes, options)
-        except OpenShapeError as error:
-            return error.input
-        return None
-
-    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
-        """Import a network; see `Format.read`."""
-        from edgedeploy.frontends.onnx.network import network_of
-
-        return network_of(files[0], self.convert(files, shapes, options))

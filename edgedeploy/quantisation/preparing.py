@@ -13,7 +13,7 @@ import onnx.version_converter
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx.nodes import opset_of
 from edgedeploy.model.heads import Head
 from edgedeploy.model.onnxruntime_session import computing, cpu_session, is_onnxruntimes

@@ -15,7 +15,7 @@ from onnx import helper
 
 from edgedeploy.base.files import replacing
 from edgedeploy.errors import InputError, ModelError, ToolchainError, UnsupportedError, last_line
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx.inputs import with_own_inputs
 from edgedeploy.zoo.source import Source
 

@@ -18,7 +18,8 @@ from edgedeploy.base.files import is_file, is_folder, sha256_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.frontends.architectures import build
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, Format, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, holds_network, suffixes
 from edgedeploy.zoo.entry import MODELS, ZooModel
 

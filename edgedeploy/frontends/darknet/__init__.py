@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.darknet.configuration import read_sections
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 # Comments and empty lines, then the section that every cfg file begins with.
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*(?:[#;][^\n]*)?\n)*[ \t]*\[(?:net|network)\]")

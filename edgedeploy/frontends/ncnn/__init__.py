@@ -7,7 +7,8 @@ from pathlib import Path
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 from edgedeploy.frontends.importing import read_bytes
 from edgedeploy.frontends.ncnn.text import Usage, read_layers
 

@@ -14,7 +14,8 @@ from onnx import TensorProto, numpy_helper
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, HEAD_BYTES, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, HEAD_BYTES, Converted, ImportOptions, Shapes
 from edgedeploy.frontends.onnx.inputs import fix_shapes, fixed_values, own_sizes, with_values
 from edgedeploy.frontends.onnx.nodes import NodeBuilder, Writer, opset_of, part_of, rewrite
 from edgedeploy.model.heads import loaded

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 from edgedeploy.frontends.tengine.structure import HEADER, read_structure
 
 

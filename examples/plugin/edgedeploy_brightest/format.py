@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 
 class BrightestFormat(ConvertedFormat):
