@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from conftest import Command
 from support.agreement import outputs_of
-from support.commands import Notebook
+from support.commands import Notebook, json_of
 from support.quantised_networks import FORMS, quantise
 
 from edgedeploy.building import Built, build
@@ -74,26 +75,41 @@ def test_faces_are_found_in_the_same_places(shared: Path) -> None:
     assert agreement.value > 0.9
 
 
-def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp_path: Path) -> None:
-    """What the float network finds is taken for the truth: it has all of it, and of the quantised one it is known how
-    many of its boxes agree."""
-    found = task(shared, "retinaface", ".")
+def label_faces(found: Task, folder: Path) -> None:
+    """Put images in a folder, with what the float network finds in them as the truth."""
     images, annotations = [], []
     run = Runs(found.prepared.stated)
     for number, sample in enumerate(found.samples):
         if not sample.frame or not (faces := found.usage.results(run(sample.tensors), sample.frame)):
             continue
-        (tmp_path / sample.file.name).symlink_to(sample.file)
+        (folder / sample.file.name).symlink_to(sample.file)
         images.append({"id": number, "file_name": sample.file.name})
         for x1, y1, x2, y2 in (face.box for face in faces if face.box):
             annotations.append({"image_id": number, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]})
     document = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "face"}]}
-    (tmp_path / "faces.json").write_text(json.dumps(document))
+    (folder / "faces.json").write_text(json.dumps(document))
+
+
+def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp_path: Path) -> None:
+    """The float network has all of its boxes; of the quantised one it is known how many agree."""
+    found = task(shared, "retinaface", ".")
+    label_faces(found, tmp_path)
     evaluation = find_evaluation(tmp_path, found.usage)
     quantised = make(found, Settings()).model
     before, after = (evaluation.score(Runs(model)).value for model in (found.prepared.stated, quantised))
     assert before == pytest.approx(1)
     assert 0.85 < after <= 1
+
+
+def test_a_detector_in_half_precision_states_its_precision_beside_single(
+    shared: Path, tmp_path: Path, command: Command
+) -> None:
+    label_faces(task(shared, "yunet", ".", most=8), tmp_path)
+    [built] = json_of(command, "build", "yunet", "--board", "rpi5", "--no-check", "--evaluate", tmp_path)
+    accuracy = built["half"]["accuracy"]
+    assert accuracy["of"] == "mAP@0.5"
+    assert accuracy["before"] == pytest.approx(1)
+    assert 0.95 < accuracy["after"] <= 1
 
 
 def test_a_detector_keeps_97_percent_of_its_boxes_by_default(shared: Path) -> None:
