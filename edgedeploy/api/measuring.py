@@ -10,8 +10,8 @@ from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
-from edgedeploy.benchmarking.engines import OURS, find_peers
-from edgedeploy.benchmarking.measure import Measurement, measure
+from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.measure import Measurement, leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
@@ -84,12 +84,6 @@ def bench(
     count = check_threads(threads) if threads and not place.remote else min(facts.cores, processors())
     skipped: list[Skipped] = []
     failed: dict[str, EdgedeployError] | None = {} if len(networks) > 1 else None
-
-    def leave_out(case: str, error: EdgedeployError) -> None:
-        """Note a network that no engine gets."""
-        progress.note(f"{case} is left out: {error.cause}")
-        skipped.extend(Skipped(engine.name, [case], error.cause) for engine in (OURS, *peers))
-
     found = candidates(
         [fspath(each) for each in networks],
         place.board,
@@ -98,7 +92,7 @@ def bench(
         options=options,
         batches=batches,
         tuned=None if tuned is None else fspath(tuned),
-        left_out=leave_out,
+        left_out=leaving_out(peers, skipped, progress),
         failed=failed,
     )
     if not found:

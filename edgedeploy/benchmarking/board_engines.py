@@ -25,7 +25,7 @@ from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, 
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
-from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.place import RemoteProgram
 
@@ -98,9 +98,13 @@ class BoardEngines(Closing):
         return created.text
 
     @cached_property
+    def _probed(self) -> Completed:
+        return self._connection.run(_PROBE)
+
+    @property
     def _python(self) -> Target:
         """The system that the board's Python loads wheels of."""
-        answer = self._connection.run(_PROBE)
+        answer = self._probed
         if not answer.text:
             raise CannotRunError("the board has no Python: apt-get install python3")
         try:

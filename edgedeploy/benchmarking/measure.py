@@ -204,6 +204,18 @@ def measure(networks: Sequence[Candidate], peers: Sequence[Engine], threads: int
     return measurement.report(machine, networks, measurement.all_rows(networks, measured))
 
 
+def leaving_out(
+    peers: Sequence[Engine], skipped: list[Skipped], progress: Progress
+) -> Callable[[str, EdgedeployError], None]:
+    """A `left_out` for `networks.candidates`: notes a network that no engine gets, and adds it to `skipped`."""
+
+    def leave_out(case: str, error: EdgedeployError) -> None:
+        progress.note(f"{case} is left out: {error.cause}")
+        skipped.extend(Skipped(engine.name, [case], error.cause) for engine in (OURS, *peers))
+
+    return leave_out
+
+
 def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threads: int) -> Task:
     """The task of an engine, with its own folder in `folder` for converted files."""
     package = network.package_of(engine)

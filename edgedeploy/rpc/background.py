@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write, write_text
-from edgedeploy.base.programs import wait_until
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import RpcError, UnknownNameError
 from edgedeploy.virtual.process import Process
@@ -91,10 +90,12 @@ def detached(arguments: Sequence[str]) -> Part:
     except OSError as error:
         raise cannot_write(log, error) from error
     try:
-        wait_until(lambda: not process.alive or _read(_path(process)) is not None, _START_S, 0.05)
-        if part := _read(_path(process)):
-            log.unlink()  # nobody reads it any more; the process still writes into the unnamed file
-            return part
+        deadline = time.monotonic() + _START_S
+        while process.alive and time.monotonic() < deadline:
+            if part := _read(_path(process)):
+                log.unlink()  # nobody reads it any more; the process still writes into the unnamed file
+                return part
+            time.sleep(0.05)
         ended = not process.alive
         output = log.read_text(encoding="utf-8", errors="replace").strip()[-_LOG_CHARACTERS:]
     except BaseException:
