@@ -70,7 +70,7 @@ class FolderCache:
     def get_file(
         self, key: str, name: str, create: Callable[[Path], object], what: str, progress: Progress = SILENT
     ) -> Path:
-        """The file `name` in the entry of a key, created at the path that `create` gets if it is missing."""
+        """The file `name` in the entry of a key; if it is missing, `create` makes it at the path that it is given."""
         entry = self.get(
             key, lambda folder: create(folder / name), what, progress, sound=lambda folder: is_file(folder / name)
         )

@@ -26,7 +26,7 @@ class Closing(ABC):
 
 @contextmanager
 def beside(work: Callable[[], object], end: Callable[[], object], wait_s: float | None = None) -> Iterator[None]:
-    """Run `work` in a thread while the block runs; then call `end`, which makes it return, and wait for it."""
+    """Run `work` in a thread beside the block; then call `end`, after which it returns, and wait `wait_s` at most."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:

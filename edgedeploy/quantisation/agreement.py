@@ -14,13 +14,13 @@ from edgedeploy.demo.usage import ImageUse
 from edgedeploy.model.onnxruntime_session import computing, cpu_session
 from edgedeploy.model.quantised import Agreement
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.quantisation.quantising import Layer, Ranges, quantise, units_of, without_inner_pairs
+from edgedeploy.quantisation.quantising import WEIGHTED, Layer, Ranges, quantise, units_of, without_inner_pairs
 from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.vision.results import matches
 
 _MOST_DB = 200.0  # the ratio without any noise
 
-_PRODUCTS = 8  # an elementwise result takes about as long as so many products of a convolution
+_PRODUCTS = 8  # the time of an elementwise result, in products of a convolution: about what was measured for AVX2
 
 # Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
 _SAMPLES = 8
@@ -166,13 +166,21 @@ def worst_layers(
 
 
 def by_harm(
-    model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], samples: Samples, progress: Progress = SILENT
+    model: onnx.ModelProto,
+    ranges: Ranges,
+    layers: Sequence[Layer],
+    samples: Samples,
+    progress: Progress = SILENT,
+    *,
+    all_pairs: bool = False,
 ) -> list[list[Layer]]:
     """The units of layers, first the one whose noise is the largest for what it costs to leave the unit in float.
 
     The noise is that in the outputs if the unit alone is quantised. Noise of several units adds up, and so do costs.
     """
     units = units_of(model, layers)
+    if not units:
+        return []
     inputs = [sample.tensors for sample in samples.some(_SAMPLES_ALONE)]
     expected_of = Runs(model)
     expected = [expected_of(tensors) for tensors in inputs]
@@ -180,7 +188,8 @@ def by_harm(
     harm: list[float] = []
     with progress.steps("quantise layers one by one", len(units)) as advance:
         for unit, cost in zip(units, costs, strict=True):
-            found_of = Runs(without_inner_pairs(quantise(model, ranges, unit), model))
+            made = quantise(model, ranges, unit)
+            found_of = Runs(made if all_pairs else without_inner_pairs(made, model))
             noises: dict[str, Noise] = {}
             for tensors, outputs in zip(inputs, expected, strict=True):
                 found = found_of(tensors)
@@ -200,7 +209,8 @@ def _costs(model: onnx.ModelProto, units: Sequence[Sequence[Layer]], inputs: Ten
 
     def work(layer: Layer) -> float:
         result = results[layer.output]
-        kernels = [math.prod(weights[name]) for name in nodes[layer.name].input[1:2] if name in weights]
+        read = nodes[layer.name].input[1:2] if layer.operator in WEIGHTED else []
+        kernels = [math.prod(weights[name]) for name in read if name in weights]
         channels = result.shape[1 if "Conv" in layer.operator else -1] if result.ndim > 1 else 1
         return result.size * (_PRODUCTS + sum(kernels) / max(channels, 1))
 
@@ -208,16 +218,16 @@ def _costs(model: onnx.ModelProto, units: Sequence[Sequence[Layer]], inputs: Ten
     return works + works.mean()
 
 
-def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> int | None:
-    """How many of some layers must stay in float for a loss of at most `most`; None if no number suffices.
+def fewest_kept(loss_with: Callable[[int], float], units: int, most: float) -> int | None:
+    """How many of some units must stay in float for a loss of at most `most`; None if no number suffices.
 
-    A binary search, begun by doubling: the loss is assumed to fall with each further layer.
+    A binary search, begun by doubling: the loss is assumed to fall with each further unit.
     """
     too_few, enough = -1, 0
     while loss_with(enough) > most:
-        if enough == layers:
+        if enough == units:
             return None
-        too_few, enough = enough, min(max(2 * enough, 1), layers)
+        too_few, enough = enough, min(max(2 * enough, 1), units)
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         if loss_with(middle) > most:

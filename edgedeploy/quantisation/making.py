@@ -184,7 +184,8 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     if most is None:
         most = MAX_LOSS_OF_BOXES if tried(0)[1].agreement.of == "boxes" else 1.0
     if (every := loss_with(0)) > most:
-        ranked += by_harm(model, ranges, [layer for layer in layers if layer not in kept], samples, progress)
+        others = [layer for layer in layers if layer not in kept]
+        ranked += by_harm(model, ranges, others, samples, progress, all_pairs=settings.all_pairs)
         fewest = fewest_kept(loss_with, len(ranked), most)
         if fewest is None:
             raise InputError(

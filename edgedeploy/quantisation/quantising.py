@@ -111,7 +111,7 @@ def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
 
 
 def units_of(model: onnx.ModelProto, layers: Sequence[Layer]) -> list[list[Layer]]:
-    """The layers by loops of the compiled code: each with the activations, sums and products that follow it."""
+    """The layers in units, about the loops of compiled code: each with activations, sums and products that follow."""
     inputs = {node.name: node.input for node in model.graph.node}
     units: list[list[Layer]] = []
     makers: dict[str, int] = {}  # by tensor, the number of the unit that computes it

@@ -236,6 +236,11 @@ def test_nothing_more_is_kept_where_the_loss_is_small_enough(tmp_path: Path, sam
     assert [layer.name for layer in result.kept] == ["conv0"]
 
 
+def test_a_loss_that_no_layer_causes_is_refused(tmp_path: Path, samples: Samples) -> None:
+    with pytest.raises(InputError, match="the loss is above -1, no matter how many layers stay in float"):
+        made_of(network(tmp_path / "net.onnx"), samples, max_loss=-1, keep=["*"])
+
+
 def test_loops_are_ranked_by_the_noise_of_each_alone_for_its_work(tmp_path: Path, samples: Samples) -> None:
     model = prepared_of(network(tmp_path / "net.onnx")).model
     layers, ranges = layers_of(model), calibrate(model, samples, "minmax")

@@ -1,8 +1,10 @@
 """What `make` calls: the demo that is shown, and what a machine is told that lacks something."""
 
+import ast
 import fcntl
 import importlib.util
 import os
+import pkgutil
 import pty
 import shutil
 import signal
@@ -15,13 +17,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from conftest import ROOT
 from support.commands import executable
 
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.store import MIRRORS_VARIABLE
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SCRIPTS = ROOT / "scripts"
 
 
 @pytest.fixture
@@ -265,3 +268,15 @@ def test_the_page_for_contributors_names_every_package_that_root_installs() -> N
     for line in script.splitlines():
         if "packages=(" in line:
             assert line.partition("packages=(")[2].partition(")")[0] in page
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(each.relative_to(ROOT) for each in (*ROOT.glob("benchmarks/**/*.py"), *SCRIPTS.glob("*.py"))),
+    ids=str,
+)
+def test_names_that_programs_import_from_the_package_are_there(file: Path) -> None:
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("edgedeploy."):
+            for each in node.names:
+                pkgutil.resolve_name(f"{node.module}.{each.name}")

@@ -111,7 +111,7 @@ class _Writer:
     def with_types(self, call: relax.Call, arguments: list[Any], dtype: str) -> Any:
         """A call whose arguments of floats are in a precision, and its result with them if the operator allows it.
 
-        The sums of a layer are, too.
+        So are the sums of a layer.
         """
         found = [self.as_type(each, dtype) for each in arguments]
         if not is_layer(call):
@@ -186,8 +186,8 @@ def _holds_half(variable: Any) -> bool:
 class _Halver(_Writer):
     """Decides which values are in half precision.
 
-    Layers are, sums included, but for those whose numbers are in `single`, and operators that round once, such as the
-    sum with a bias, of values in half. Sigmoids round what they read and compute in half. Other elementwise operators
+    Layers are, sums included, except those whose numbers are in `single`. So are operators of values in half that round
+    once, such as the sum with a bias. Sigmoids round what they read and compute in half. Other elementwise operators
     compute in single, and the last of a chain rounds to half what is stored.
     """
 

@@ -55,7 +55,7 @@ class Kernel:
     packing: Packing | None = None  # of the constant behind one of its parameters
     schedule: Schedule = field(init=False)
     names: list[str] = field(init=False)  # of its blocks, in the order in which they run
-    accumulating: list[str] = field(init=False)  # those of them that do
+    accumulating: list[str] = field(init=False)  # the names of blocks that accumulate, in the same order
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.function)

@@ -130,7 +130,7 @@ def check_known(layer: NcnnLayer) -> None:
 
 def translate(graph: NcnnGraph, layer: NcnnLayer, inputs: Sequence[Value]) -> list[Value]:
     """Write a layer that passed `check_known`; returns its outputs."""
-    graph.layer, graph.inputs, graph.weights.layer = layer, inputs, layer.name
+    graph.layer, graph.inputs, graph.weights.layer_name = layer, inputs, layer.name
     graph.begin(f"{layer.outputs[0]} " if layer.outputs else "")  # no blob's name has a space
     written = _TRANSLATIONS[layer.kind][0](graph)
     outputs = [written] if isinstance(written, Value) else list(written)

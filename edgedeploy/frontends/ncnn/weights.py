@@ -30,14 +30,14 @@ class StoredWeights:
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._cursor = Cursor(path, content)
-        self.layer = ""  # the name of the current one, for messages
+        self.layer_name = ""  # of the layer that reads, for messages
 
     def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
         With `quantised` they may be of 8 bits: then they are int8, and their scales come later.
         """
-        part = f"layer {self.layer!r}"
+        part = f"layer {self.layer_name!r}"
         tag = self._cursor.integer("<u4", part)
         count = math.prod(shape)
         if tag in _FLOAT32:
@@ -68,7 +68,7 @@ class StoredWeights:
 
     def plain(self, *shape: int) -> np.ndarray:
         """The next weights that are stored as float32 without a tag."""
-        return self._cursor.array("<f4", math.prod(shape), f"layer {self.layer!r}").reshape(shape)
+        return self._cursor.array("<f4", math.prod(shape), f"layer {self.layer_name!r}").reshape(shape)
 
     def scales(self, count: int) -> np.ndarray:
         """The next scales of quantised weights or blobs."""
@@ -91,7 +91,7 @@ class RandomWeights:
         self._path = path
         self._random = np.random.default_rng(0)
         self._left = _MOST
-        self.layer = ""  # the name of the current one, for messages
+        self.layer_name = ""  # of the layer that reads, for messages
 
     def tagged(self, *shape: int, quantised: bool = False) -> np.ndarray:
         """Normal, with the variance of He et al., "Delving Deep into Rectifiers" (2015)."""
@@ -112,7 +112,8 @@ class RandomWeights:
         self._left -= math.prod(shape)
         if self._left < 0:
             raise ModelError(
-                f"{self._path} has too many weights", why=f"more than {_MOST:,}, with those of layer {self.layer!r}"
+                f"{self._path} has too many weights",
+                why=f"more than {_MOST:,}, with those of layer {self.layer_name!r}",
             )
 
 

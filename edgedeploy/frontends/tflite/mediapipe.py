@@ -171,8 +171,9 @@ def _sampled(options: bytes, data: np.ndarray, matrix: np.ndarray) -> list[np.nd
     height, width = sampled_size(options)
     rows, columns = np.mgrid[:height, :width]
     linear, shift = matrix[0, :2, :2], matrix[0, :2, 3]
-    centres = np.concatenate([linear, (shift + linear.sum(1) / 2 - 0.5)[:, None]], 1)  # of pixels, in both images
-    x, y = np.einsum("ij,jhw->ihw", centres, np.stack([columns, rows, np.ones_like(rows)]))
+    # From the centres of the result's pixels to places between those of the image's.
+    to_image = np.concatenate([linear, (shift + linear.sum(1) / 2 - 0.5)[:, None]], 1)
+    x, y = np.einsum("ij,jhw->ihw", to_image, np.stack([columns, rows, np.ones_like(rows)]))
     bottom, right = data.shape[1] - 1, data.shape[2] - 1
     inside = (x >= 0) & (x <= right) & (y >= 0) & (y <= bottom)
     x, y = np.where(inside, x, 0), np.where(inside, y, 0)
