@@ -29,9 +29,11 @@ from edgedeploy.target.board import load_board
 from support.networks import Graph
 
 
-def network_of(graph: Graph, *outputs: str) -> Network:
+def network_of(graph: Graph | onnx.ModelProto, *outputs: str) -> Network:
     with tempfile.TemporaryDirectory() as folder:
-        return read_onnx(graph.save(Path(folder) / "net.onnx", *outputs))
+        path = Path(folder) / "net.onnx"
+        onnx.save(graph.model(*outputs) if isinstance(graph, Graph) else graph, path)
+        return read_onnx(path)
 
 
 def random_inputs(network: Network, seed: int | np.random.Generator = 1) -> dict[str, np.ndarray]:

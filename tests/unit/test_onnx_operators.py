@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +22,7 @@ import tvm_ffi
 from conftest import ROOT
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from support.agreement import assert_matches_reference, computed, random_inputs
+from support.agreement import assert_matches_reference, computed, network_of, random_inputs
 from support.networks import Graph, begun
 from support.onnx_operators import CASES, Case
 
@@ -50,11 +49,6 @@ def _expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nd
         for each in session.get_inputs()
     }
     return inputs, session.run(None, inputs)
-
-
-def _read(model: onnx.ModelProto, folder: Path) -> Network:
-    onnx.save(model, folder / "net.onnx")
-    return read_onnx(folder / "net.onnx")
 
 
 def _compiled(network: Network, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -85,8 +79,7 @@ def _newest(opset: int, first: int) -> dict[str, tuple[list[np.ndarray], list[np
     models = [case.model(opset) for case in cases]
     expected = [_expected(model) for model in models]
     inputs = {f"{number} {name}": array for number, (each, _) in enumerate(expected) for name, array in each.items()}
-    with TemporaryDirectory() as folder:
-        found = iter(_compiled(_read(_beside_each_other(models), Path(folder)), inputs))
+    found = iter(_compiled(network_of(_beside_each_other(models)), inputs))
     return {
         case.name: ([next(found) for _ in wanted], wanted) for case, (_, wanted) in zip(cases, expected, strict=True)
     }
@@ -103,12 +96,12 @@ def test_the_newest_form_of_an_operator_gives_onnxruntimes_values(case: Case) ->
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_opsets_form_of_an_operator_gives_onnxruntimes_values(case: Case, tmp_path: Path) -> None:
+def test_every_opsets_form_of_an_operator_gives_onnxruntimes_values(case: Case) -> None:
     known: list[tuple[Network, list[np.ndarray]]] = []
     for opset in case.opsets:
         model = case.model(opset)
         inputs, wanted = _expected(model)
-        network = _read(model, tmp_path)
+        network = network_of(model)
         # What is imported as the very same module need not be compiled again.
         found = next(
             (each for same, each in known if tvm_ffi.structural_equal(same.module, network.module, True)), None

@@ -20,8 +20,6 @@ from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.runtime.stateful import check_states, inferences, parse_states
@@ -86,13 +84,8 @@ def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nda
     return inputs, session.run(None, inputs)
 
 
-def read(model: onnx.ModelProto, folder: Path) -> Network:
-    onnx.save(model, folder / "net.onnx")
-    return read_onnx(folder / "net.onnx")
-
-
-def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
-    found = read(model, folder)
+def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    found = network_of(model)
     return computed(found, {spec.name: inputs[spec.name] for spec in found.inputs})
 
 
@@ -102,9 +95,9 @@ def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
         np.testing.assert_allclose(array, reference, rtol=0, atol=2e-6 * max(1, np.abs(reference).max()))
 
 
-def assert_agrees(model: onnx.ModelProto, folder: Path) -> None:
+def assert_agrees(model: onnx.ModelProto) -> None:
     inputs, wanted = expected(model)
-    assert_equal(compiled(model, inputs, folder), wanted)
+    assert_equal(compiled(model, inputs), wanted)
 
 
 BOTH, BACK = {"direction": "bidirectional"}, {"direction": "reverse"}
@@ -136,8 +129,8 @@ LAYERS = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("operator", LAYERS)
-def test_values_shapes_and_dtypes_are_onnxruntimes(operator: str, tmp_path: Path) -> None:
-    assert_agrees(network(*LAYERS[operator]), tmp_path)
+def test_values_shapes_and_dtypes_are_onnxruntimes(operator: str) -> None:
+    assert_agrees(network(*LAYERS[operator]))
 
 
 WITH_NUMBERS = {"Affine": (0.4, 0.2), "LeakyRelu": (0.1, 0.0), "ThresholdedRelu": (0.3, 0.0)}
@@ -148,7 +141,7 @@ WITH_NUMBERS |= {"ScaledTanh": (0.8, 1.2), "HardSigmoid": (0.3, 0.4), "Elu": (0.
 @pytest.mark.compiles
 @pytest.mark.parametrize("operator", LAYERS)
 @pytest.mark.parametrize("numbers", [True, False], ids=["with numbers", "defaults"])
-def test_every_activation_is_onnxruntimes(operator: str, numbers: bool, tmp_path: Path) -> None:
+def test_every_activation_is_onnxruntimes(operator: str, numbers: bool) -> None:
     layers = []
     for name in ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *WITH_NUMBERS):
         given = WITH_NUMBERS.get(name) if numbers else None
@@ -156,43 +149,43 @@ def test_every_activation_is_onnxruntimes(operator: str, numbers: bool, tmp_path
         if given:
             settings |= {"activation_alpha": [given[0]], "activation_beta": [given[1]]}
         layers.append(Layer(operator, steps=3, attributes=settings))
-    assert_agrees(network(*layers), tmp_path)
+    assert_agrees(network(*layers))
 
 
 @pytest.mark.compiles
-def test_weights_may_be_computed(tmp_path: Path) -> None:
+def test_weights_may_be_computed() -> None:
     model = network(Layer("GRU"))
     weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer}
     state = next(name for name, array in weights.items() if array.shape == (1, 60, 20))
     model.graph.input.append(helper.make_tensor_value_info(state, TensorProto.FLOAT, [1, 60, 20]))
     del model.graph.initializer[[*weights].index(state)]
-    assert_agrees(model, tmp_path)
+    assert_agrees(model)
 
 
 @pytest.mark.compiles
-def test_sequences_may_begin_with_the_batch_though_onnxruntime_refuses_that(tmp_path: Path) -> None:
+def test_sequences_may_begin_with_the_batch_though_onnxruntime_refuses_that() -> None:
     by_time, by_batch = (
         network(*(Layer(operator, batch=3, attributes={**BOTH, "layout": layout}) for operator in ("LSTM", "GRU")))
         for layout in (0, 1)
     )
     inputs, wanted = expected(by_time)
     turned = {name: array.swapaxes(0, 1).copy() for name, array in inputs.items()}
-    found = compiled(by_batch, turned, tmp_path)
+    found = compiled(by_batch, turned)
     first_axes = [(2, 0, 1, 3) if array.ndim == 4 else (1, 0, 2) for array in wanted]
     assert_equal(found, [array.transpose(axes) for array, axes in zip(wanted, first_axes, strict=True)])
 
 
-def test_code_does_not_grow_with_the_length_of_sequences(tmp_path: Path) -> None:
+def test_code_does_not_grow_with_the_length_of_sequences() -> None:
     texts = []
     for steps in (50, 5000):
-        lowered = lower_network(read(network(Layer("LSTM", steps=steps, states=False)), tmp_path), load_board("rpi4"))
+        lowered = lower_network(network_of(network(Layer("LSTM", steps=steps, states=False))), load_board("rpi4"))
         [function] = [entry.function for entry in lowered.functions.values() if entry.template == "recurrence"]
         texts.append(re.sub(r"\d+", "", function.script()))
     assert texts[0] == texts[1]
 
 
-def test_products_with_the_inputs_of_all_steps_are_one(tmp_path: Path) -> None:
-    lowered = lower_network(read(network(Layer("LSTM", steps=30, attributes=BOTH)), tmp_path), load_board("rpi4"))
+def test_products_with_the_inputs_of_all_steps_are_one() -> None:
+    lowered = lower_network(network_of(network(Layer("LSTM", steps=30, attributes=BOTH))), load_board("rpi4"))
     [product] = [entry for entry in lowered.functions.values() if entry.template == "matmul"]
     [loop] = [entry for entry in lowered.functions.values() if entry.template == "recurrence"]
     assert loop.packing is not None
@@ -209,17 +202,17 @@ def test_products_with_the_inputs_of_all_steps_are_one(tmp_path: Path) -> None:
         (BOTH, "do not fit"),
     ],
 )
-def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str) -> None:
     model = network(Layer("LSTM"))
     [node] = model.graph.node
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     del model.graph.value_info[:]
     with pytest.raises(ModelError, match=message):
-        read(model, tmp_path)
+        network_of(model)
 
 
 @pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
-def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...]) -> None:
     model = network(Layer("LSTM", states=False, lengths=(3,), peepholes=True))
     [node] = model.graph.node
     node.input[place] = "other"
@@ -227,22 +220,22 @@ def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...],
     model.graph.initializer.append(onnx.numpy_helper.from_array(other, "other"))
     del model.graph.value_info[:]
     with pytest.raises(ModelError, match=r"cannot be imported: node .*lstm"):
-        read(model, tmp_path)
+        network_of(model)
 
 
 @pytest.mark.parametrize("lengths", [(8,), (-1,)])
-def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...], tmp_path: Path) -> None:
+def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match="its sequences claim"):
-        read(network(Layer("RNN", lengths=lengths)), tmp_path)
+        network_of(network(Layer("RNN", lengths=lengths)))
 
 
-def test_lengths_that_are_computed_are_refused(tmp_path: Path) -> None:
+def test_lengths_that_are_computed_are_refused() -> None:
     model = network(Layer("RNN", lengths=(3,)))
     [lengths] = [weight for weight in model.graph.initializer if weight.data_type == TensorProto.INT32]
     model.graph.input.append(helper.make_tensor_value_info(lengths.name, TensorProto.INT32, [1]))
     model.graph.initializer.remove(lengths)
     with pytest.raises(ModelError, match="the lengths of its sequences depend on the network's input"):
-        read(model, tmp_path)
+        network_of(model)
 
 
 def test_packed_weights_lie_in_the_order_in_which_tiles_read_them() -> None:
