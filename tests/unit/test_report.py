@@ -126,26 +126,24 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.root = Element("page")
-        self._open = [self.root]
+        self._tree, self._open = ElementTree.TreeBuilder(), ["page"]
+        self._tree.start("page", {})
+        self.handle_data = self._tree.data
         self.feed(text)
         self.close()
-        assert self._open == [self.root], "every element ends"
+        assert self._open == ["page"], "every element ends"
+        self.root = self._tree.end("page")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        made = ElementTree.SubElement(self._open[-1], tag, {name: value or "" for name, value in attrs})
-        if tag not in VOID:
-            self._open.append(made)
+        self._tree.start(tag, {name: value or "" for name, value in attrs})
+        if tag in VOID:
+            self._tree.end(tag)
+        else:
+            self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop().tag == tag
-
-    def handle_data(self, data: str) -> None:
-        place = self._open[-1]
-        if len(place):
-            place[-1].tail = (place[-1].tail or "") + data
-        else:
-            place.text = (place.text or "") + data
+        assert self._open.pop() == tag
+        self._tree.end(tag)
 
     def all(self, tag: str, class_: str | None = None) -> list[Element]:
         return [each for each in self.root.iter(tag) if class_ is None or class_ in each.get("class", "").split()]
