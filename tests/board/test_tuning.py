@@ -307,7 +307,7 @@ def test_wrong_options_are_refused_at_once(
     began, before = time.monotonic(), descendants()
     assert message in refused(board_command, error.exit_code, "tune", network, *wrong)
     assert time.monotonic() - began < generous(15)
-    assert descendants() == before
+    assert becomes(lambda: descendants() == before)
 
 
 def test_records_of_another_board_are_not_mixed_in(network: Path, board_command: Command, tmp_path: Path) -> None:
