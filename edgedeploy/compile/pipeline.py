@@ -231,7 +231,7 @@ def trial(network: Network, board: Board, disabled_passes: Collection[str] = ())
     passes = passes_for(board, disabled_passes)
     with _compiling(network, board):
         module = run_passes(network.module, passes[: passes.index(COMPUTE_IN_HALF)], Compilation(board))
-        return trial_of(network, module)
+        return trial_of(network, module, board)
 
 
 def compile_trial(network: Network, board: Board) -> Compiled:
@@ -258,8 +258,7 @@ def optimise(network: Network, board: Board) -> Optimised:
 def _optimised(
     network: Network, board: Board, disabled_passes: Collection[str] = (), listener: Listener = ignore
 ) -> Optimised:
-    single = {each.number for each in network.half.single} if network.half else None
-    compilation = Compilation(board, single)
+    compilation = Compilation(board, network.half)
     module = run_passes(network.module, passes_for(board, disabled_passes), compilation, listener)
     names = {variable.name_hint for variable in module.get_global_vars()}
     groups = {name: group for name, group in compilation.groups.items() if name in names}

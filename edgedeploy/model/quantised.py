@@ -114,6 +114,7 @@ class Half(Record):
     """The choice of layers that compute in half precision."""
 
     layers: Annotated[int, Field(gt=0)]  # the number of convolutions and products
+    weights_only: bool = False  # they read weights in half precision and compute in single; others are not counted
     single: Listed[Kept]  # those of them that stay in single precision
     judged_by: JudgedBy  # the inputs that gave the errors; all of them are fractions of an output's largest value
     expected: Error  # the expected error of outputs, a sum of independent errors of the layers
@@ -145,8 +146,9 @@ class Half(Record):
         """The record as lines for people."""
         line = "all layers stay in single precision; `build --explain` says why"
         if self.used:
+            what = "large products read weights" if self.weights_only else "layers"
             line = (
-                f"{self.used} of {self.layers} layers in half precision, "
+                f"{self.used} of {self.layers} {what} in half precision, "
                 f"which changes outputs by up to {self.error:.2g} of their largest value for {self.judged_by}"
             )
         return [line, *([self.accuracy.line()] if self.accuracy else [])]

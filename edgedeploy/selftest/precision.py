@@ -69,7 +69,7 @@ class Example(Protocol):
 
 def chooses(board: Board) -> bool:
     """Whether layers for a board may be in half precision, and the build chooses which."""
-    return board.precision == "auto" and _lack(board) is None
+    return board.precision == "auto" and _lack(board, "auto") is None
 
 
 def with_half(
@@ -85,7 +85,8 @@ def with_half(
     judge: Judge | None = None,
     example: Example | None = None,
 ) -> Network:
-    """A network with layers in half precision, as a board's profile asks for.
+    """A network with layers in half precision, as a board's profile asks for; by `auto` with weights alone if the CPU
+    has no such arithmetic.
 
     `half` stands for all layers whose values stay in range; `auto` for as many of these as keep the outputs within the
     tolerance of half precision, and the results of an `example` as they are. If the profile asks for nothing, networks
@@ -96,7 +97,14 @@ def with_half(
     if wanted == "single" and judge is None:
         return network
     single = "single precision is asked for" if wanted == "single" else None
-    if why := single or _lack(board) or _obstacle(network, disabled_passes):
+    made, why = None, single or _lack(board, wanted) or _obstacle(network, disabled_passes) or ""
+    if not why:
+        from edgedeploy.compile.pipeline import trial
+
+        made = trial(network, board, disabled_passes)
+        if not made.layers:
+            why = _lack(board, "half") or "it has no convolutions or products"
+    if made is None or why:
         if judge:
             hint = "leave out --calibrate and --evaluate, or build it for a CPU with half precision: docs/precision.md"
             raise InputError(f"{network.file.name} has no layers in half precision to judge", why=why, hints=[hint])
@@ -105,13 +113,8 @@ def with_half(
         if board.precision and not network.quantised:
             progress.note(f"{network.file.name} is built in single precision: {why}")
         return network
-    from edgedeploy.compile.pipeline import trial
-
     with progress.stage("try half precision"):
-        made = trial(network, board, disabled_passes)
         tests = [case.inputs for name, case in cases.items() if name != "infinite"]
-        if not made.layers:
-            return replace(network, half=None)
         given = judge.inputs(network, progress) if judge else ()
         pictures = picture_inputs(network, usage.input) if usage and not usage.camera and not given else []
         try:
@@ -123,6 +126,7 @@ def with_half(
             return network
         shown: JudgedBy = "pictures and the demo's image" if example else "pictures" if pictures else "test inputs"
         half = search.chosen(wanted == "half", "given inputs" if given else shown)
+    half = half.model_copy(update={"weights_only": _lack(board, "half") is not None})
     if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
         half = half.model_copy(update={"accuracy": accuracy})
     return replace(network, half=half)
@@ -138,7 +142,7 @@ def _obstacle(network: Network, disabled_passes: Collection[str]) -> str | None:
 
 def check_precision(board: Board) -> None:
     """Refuse a board whose profile asks for half precision without having it."""
-    if board.precision == "half" and (why := _lack(board)):
+    if board.precision == "half" and (why := _lack(board, "half")):
         raise _refused("networks", why)
 
 
@@ -147,13 +151,15 @@ def _refused(what: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"{what} cannot be built in half precision", why=why, hints=hints)
 
 
-def _lack(board: Board) -> str | None:
-    """Why no network computes in half precision on a board."""
+def _lack(board: Board, wanted: str) -> str | None:
+    """Why no network has layers in half precision on a board; `auto` is content with their weights."""
     from edgedeploy.compile.backends import host_of
 
     if board.device is not None:
         return "networks for a device compute in single precision"
-    return None if host_of(board).has_half else f"{board.cpu} has no arithmetic in half precision"
+    cpu = host_of(board)
+    has = cpu.has_half or (wanted == "auto" and cpu.widens_half)
+    return None if has else f"{board.cpu} has no arithmetic in half precision"
 
 
 def _is_in_half(network: Network) -> bool:

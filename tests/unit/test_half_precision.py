@@ -21,7 +21,7 @@ from support.quantised_networks import write_digits
 
 from edgedeploy.base.progress import Progress
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu import CpuBackend, winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.half_precision import GROWTH, LARGEST, MARGIN
@@ -238,8 +238,8 @@ def _halved(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float16).astype(np.float32)
 
 
-def with_choice(network: Network, wanted: str = "auto", **options: Any) -> Network:
-    return with_half(network, resolve("rpi5", {"precision": wanted}).profile, recorded(network), **options)
+def with_choice(network: Network, wanted: str = "auto", board: str = "rpi5", **options: Any) -> Network:
+    return with_half(network, resolve(board, {"precision": wanted}).profile, recorded(network), **options)
 
 
 def chosen(network: Network, wanted: str = "auto", **options: Any) -> Half:
@@ -388,6 +388,69 @@ class TestChoice:
     def test_the_choice_is_the_same_every_time(self) -> None:
         network = network_of(*chain())
         assert chosen(network) == chosen(network)
+
+
+def classifier(rows: int = 1, *, exact: bool = False) -> Network:
+    """A convolution, and a product with 2 MiB of weights, which half precision may hold exactly."""
+    graph, data = begun(rows, 64, 4, 4)
+    weights = graph.random.standard_normal((1024, 512)).astype(np.float16 if exact else np.float32) / 32
+    features = graph.node("Flatten", graph.conv(data, 64, 64, 1))
+    return network_of(graph, graph.node("Gemm", features, graph.weight(weights.astype(np.float32)), graph.normal(512)))
+
+
+def weights_of(network: Network, board: str, **changes: Any) -> str:
+    """The type in which the weights of the product are stored."""
+    lowered = lower_network(network, resolve(board, changes).profile)
+    [[*parameters]] = [each.params for name, each in lowered.module.functions.items() if "matmul" in name.name_hint]
+    [kind] = [each.ty for each in parameters if math.prod(each.ty.shape) >= 1024 * 512]
+    return str(kind.dtype)
+
+
+class TestWeights:
+    """A product of few rows waits for its weights, of which twice as many come from memory in half precision."""
+
+    def test_weights_that_half_precision_holds_are_stored_in_it_and_change_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        network = classifier(exact=True)
+        assert weights_of(network, "rpi4") == "float16"
+        inputs = random_inputs(network)
+        [found] = outputs_on("rpi4", network, inputs, tmp_path)
+        monkeypatch.setattr(CpuBackend, "with_half_weights", lambda *_: None)
+        assert weights_of(network, "rpi4") == "float32"
+        np.testing.assert_array_equal(found, *outputs_on("rpi4", network, inputs, tmp_path))
+
+    def test_x86_widens_them_too(self) -> None:
+        assert weights_of(classifier(exact=True), "local", cpu="haswell") == "float16"
+        assert weights_of(classifier(exact=True), "local", cpu="x86-64-v2") == "float32"
+
+    def test_others_are_stored_as_they_are(self) -> None:
+        assert weights_of(classifier(), "rpi4") == "float32"
+
+    @pytest.mark.parametrize(("rows", "board"), [(16, "rpi4"), (1, "rpi3"), (1, "rpi-armhf"), (1, "nuc-opencl")])
+    def test_so_are_those_for_which_the_core_does_not_wait(self, rows: int, board: str) -> None:
+        """It does more with each weight, takes longer to compute than the memory to deliver, or a device computes."""
+        assert weights_of(classifier(rows, exact=True), board) == "float32"
+
+    def test_auto_rounds_them_for_a_cpu_without_half_arithmetic(self, tmp_path: Path) -> None:
+        network = with_choice(classifier(), board="rpi4")
+        half = network.half
+        assert half is not None
+        assert (half.weights_only, half.layers, half.single) == (True, 1, [])
+        assert half.lines()[0].startswith("1 of 1 large products read weights in half precision, which changes outputs")
+        assert weights_of(network, "rpi4") == "float16"
+        [found], inputs = outputs_on("rpi4", network, random_inputs(network), tmp_path), random_inputs(network)
+        [expected] = network.reference(inputs).values()
+        assert 0 < np.abs(found - expected).max() <= 2 * half.error * np.abs(expected).max()
+        assert half.error < ROUNDOFF
+
+    def test_weights_beyond_its_range_stay_in_single(self) -> None:
+        graph = Graph()
+        result = graph.node("MatMul", graph.input("data", [1, 1024]), graph.normal(1024, 512, scale=3e4))
+        network = with_choice(network_of(graph, result), board="rpi4")
+        assert network.half is not None
+        assert [each.number for each in network.half.single] == [0]
+        assert weights_of(network, "rpi4") == "float32"
 
 
 # So many times weights are larger, so that sums reach 1e5, beyond 65504.

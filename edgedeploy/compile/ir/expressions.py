@@ -201,6 +201,13 @@ def constant(values: Any, dtype: str | None = None) -> Any:
     return relax.const(array, str(array.dtype))
 
 
+def exactly_in_half(array: np.ndarray) -> np.ndarray | None:
+    """An array in half precision, if that holds all of its values."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float16)
+    return rounded if np.array_equal(rounded, array) else None
+
+
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
     return Counter(function_name(call) for _, call in calls_of(module["main"]))

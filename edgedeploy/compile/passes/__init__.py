@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy.base.plugins import Group, code_of, package_of
+from edgedeploy.model.quantised import Half
 from edgedeploy.target.board import Board
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ class Form:
 class Compilation:
     """What passes know besides the module, and what they leave for later stages.
 
-    `half` are numbers of the layers that stay in single precision while others compute in half; None if all stay.
+    `half` states which layers are in half precision, or their weights; None without any.
     `removed` lost channels. `groups` are, by name, the functions that hold a layer, before each became one loop nest.
     """
 
     board: Board
-    half: Collection[int] | None = None
+    half: Half | None = None
     removed: list[RemovedChannels] = field(default_factory=list)
     groups: dict[str, FusedFunction] = field(default_factory=dict)
 

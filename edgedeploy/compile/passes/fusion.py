@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax, te, topi
@@ -16,6 +16,9 @@ from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import PackedForm
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.backends.cpu import CpuBackend
 
 LAYER_ATTRIBUTE = "edgedeploy.layer"  # the attribute of a function that holds a layer, as JSON
 
@@ -29,6 +32,10 @@ class _Lowerer(ir.Rewriter):
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. If a first layer's input of few channels is
     transposed for it, the function reads the NCHW feature map instead: its input values are broadcast one by one.
     """
+
+    def __init__(self, module: tvm.IRModule, cpu: CpuBackend) -> None:
+        super().__init__(module)
+        self._cpu = cpu
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if ir.is_call(call, "relax.matmul"):
@@ -75,10 +82,19 @@ class _Lowerer(ir.Rewriter):
             constant=ir.constant_value(weights) is not None,
             **others,
         )
+        layer, weights = self._stored(layer, weights)
         form, attributes = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
         return self.builder_.call_te(
             lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=layer.name, primfunc_attrs=attributes
         )
+
+    def _stored(self, layer: layers.AnyAnchorOp, weights: relax.Expr) -> tuple[layers.AnyAnchorOp, relax.Expr]:
+        """A layer and its weights: in half precision if that holds them exactly, and is faster to read."""
+        known = ir.constant_value(weights)
+        if known is None or (halved := self._cpu.with_half_weights(layer)) is None:
+            return layer, weights
+        stored = ir.exactly_in_half(known)
+        return (layer, weights) if stored is None else (halved, ir.constant(stored))
 
 
 def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:

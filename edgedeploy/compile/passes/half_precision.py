@@ -4,7 +4,7 @@ Networks are imported in the precision of their file, and widened to single prec
 half, as do sigmoids, and operators that move or compare values or round once, where their data are in half. Others stay
 in single: sums of many values, softmax, norms and other elementary functions.
 
-On CPUs without half arithmetic everything stays in single.
+On CPUs without half arithmetic only weights are in half, of layers that take longer to read them than to compute.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name
+from edgedeploy.compile.layers import Dense
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.model.network import Network
 from edgedeploy.model.tensors import TensorSpec
+from edgedeploy.target.board import Board
 
 HALF, SINGLE = "float16", "float32"
 
@@ -183,17 +186,39 @@ def _holds_half(variable: Any) -> bool:
     return any(str(getattr(each, "dtype", "")) == HALF for each in fields)
 
 
+# Whether the weights of a layer, and nothing else, may be rounded to half precision.
+Waits = Callable[[Any], bool]
+
+
+def waiting(board: Board) -> Waits:
+    """Whether a layer waits for its weights on a board, and half precision does not hold them exactly."""
+    cpu = host_of(board)
+
+    def waits(call: Any) -> bool:
+        weights = ir.constant_value(call.args[1])
+        if weights is None or weights.ndim != 2 or ir.exactly_in_half(weights) is not None:
+            return False
+        data = tuple(ir.shape_of(call.args[0]))
+        layer = Dense(data=data, weights=weights.shape, types=ir.types_of(call), constant=True)
+        return cpu.with_half_weights(layer) is not None
+
+    return waits
+
+
 class _Halver(_Writer):
     """Decides which values are in half precision.
 
     Layers are, sums included, except those whose numbers are in `single`. So are operators of values in half that round
     once, such as the sum with a bias. Sigmoids round what they read and compute in half. Other elementwise operators
     compute in single, and the last of a chain rounds to half what is stored.
+
+    If layers `wait` for their weights, only these are rounded, and only such layers have numbers.
     """
 
-    def __init__(self, module: tvm.IRModule, single: Collection[int] = ()) -> None:
+    def __init__(self, module: tvm.IRModule, waits: Waits | None, single: Collection[int] = ()) -> None:
         super().__init__(module)
         self.layers = 0
+        self.waits = waits
         self._single = frozenset(single)
         # By value, why it is in half precision: the numbers of layers. Those that are rounded are in `_stored`, too.
         self._reasons: dict[Any, frozenset[int]] = {}
@@ -207,6 +232,10 @@ class _Halver(_Writer):
         """A layer, and why it is in half precision: its number; None if it is not."""
         if number in self._single:
             return self.with_types(call, arguments, SINGLE), None
+        if self.waits:
+            data, weights = arguments
+            rounded, *_ = _parts(weights.value.numpy())
+            return self.with_types(call, [data, ir.constant(rounded)], SINGLE), None
         return self.with_types(call, arguments, HALF), frozenset([number])
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
@@ -224,7 +253,7 @@ class _Halver(_Writer):
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         if ir.is_call(call, "relax.call_tir", "relax.astype"):
             return relax.Call(call.op, [self.as_type(each, SINGLE) for each in arguments], call.attrs, call.ty_args)
-        if is_layer(call):
+        if self.is_numbered(call):
             value, reason = self.layer(self.layers, call, arguments)
             self.layers += 1
             return value if reason is None else self._kept(value, reason, stored=True)
@@ -239,6 +268,10 @@ class _Halver(_Writer):
         if _rounds_once(call) and self._stored.issuperset(data):
             return self._kept(self._rounded_once(call, arguments, reason), reason, stored=True)
         return self._kept(self.with_types(call, arguments, SINGLE), reason, stored=False)
+
+    def is_numbered(self, call: Any) -> bool:
+        """Whether an expression is a layer that may be in half precision, or its weights."""
+        return is_layer(call) and (self.waits is None or self.waits(call))
 
     def _kept(self, value: Any, reason: Any, *, stored: bool) -> Any:
         """A value in half precision, rounded if anything but an elementwise operator reads it."""
@@ -307,9 +340,11 @@ def _tensors(arguments: Sequence[Any], bound: dict[Any, Any]) -> list[Any]:
 
 
 def _halved(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    if compilation.half is None:
+    half = compilation.half
+    if half is None:
         return module
-    return _Halver(module, compilation.half).written()
+    waits = waiting(compilation.board) if half.weights_only else None
+    return _Halver(module, waits, {each.number for each in half.single}).written()
 
 
 WIDEN_HALF = Pass("widen-half", "Widen half precision to single; a later pass may choose half again.", _widened)
@@ -326,9 +361,10 @@ class _TrialWriter(_Halver):
     numbers, so that values beyond `LARGEST / MARGIN` become infinite; a layer's peak is its largest value.
     """
 
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self.described = [_described(each.value) for each in ir.bindings_of(self.function) if is_layer(each.value)]
+    def __init__(self, module: tvm.IRModule, waits: Waits | None) -> None:
+        super().__init__(module, waits)
+        bound = ir.bindings_of(self.function)
+        self.described = [_described(each.value) for each in bound if self.is_numbered(each.value)]
         self.switches: dict[frozenset[int], relax.Var] = {}
         self._peaks: list[Any] = []
 
@@ -336,8 +372,13 @@ class _TrialWriter(_Halver):
         return [*self.function.params, *self.switches.values()]
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
-        single = self._new(self.with_types(call, arguments, SINGLE))
         data, *others = arguments
+        if self.waits:
+            weights = self._constant(arguments[1], frozenset([number]))
+            value = self._new(self.with_types(call, [data, weights], SINGLE))
+            self._peaks.append(self._peak(value))
+            return value, None
+        single = self._new(self.with_types(call, arguments, SINGLE))
         half = self._in_half(lambda rounded: self._new(self.with_types(call, [rounded, *others], HALF)), data)
         self._peaks.append(self._peak(half))
         if _may_be_winograd(call):
@@ -429,9 +470,9 @@ class Trial(NamedTuple):
     switches: dict[str, frozenset[int]]
 
 
-def trial_of(network: Network, module: tvm.IRModule) -> Trial:
-    """The trial of a network, whose module was rewritten by the passes before `COMPUTE_IN_HALF`."""
-    writer = _TrialWriter(module)
+def trial_of(network: Network, module: tvm.IRModule, board: Board) -> Trial:
+    """The trial of a network for a board; its module was rewritten by the passes before `COMPUTE_IN_HALF`."""
+    writer = _TrialWriter(module, None if host_of(board).has_half else waiting(board))
     written = writer.written() if writer.described else module
     switches = {f"{SWITCH}{number}": layers for number, layers in enumerate(writer.switches)}
     changed = {

@@ -147,10 +147,10 @@ PASSES = [
         _NHWC,
         required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
     ),
-    _step(
+    Pass(
         "lower-anchors",
         "Make functions of convolutions and products, which templates schedule.",
-        fusion.lower_anchors,
+        lambda module, compilation: fusion.lower_anchors(module, host_of(compilation.board)),
         _NHWC,
     ),
     _step(

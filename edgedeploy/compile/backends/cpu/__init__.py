@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from typing_extensions import override
 
 from edgedeploy.compile import layers
 from edgedeploy.compile.backend import Backend, Generated
-from edgedeploy.compile.backends.cpu import codegen, steps
+from edgedeploy.compile.backends.cpu import codegen, steps, traffic
 from edgedeploy.compile.backends.cpu.columns import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
@@ -21,8 +23,8 @@ from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
-from edgedeploy.compile.ir.types import LayerTypes, lanes_for, limits_of
-from edgedeploy.compile.strategy import Several, Strategy
+from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bytes_of, lanes_for, limits_of
+from edgedeploy.compile.strategy import WORTHWHILE, Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 
 _STRATEGIES: dict[type, type[Strategy[Any]]] = {
@@ -57,6 +59,25 @@ class CpuBackend(Backend):
     def has_half(self) -> bool:
         """Whether it has instructions for arithmetic in half precision."""
         return steps.has_half(self.board)
+
+    @property
+    def widens_half(self) -> bool:
+        """Whether it has instructions that turn half precision into single, at least."""
+        return steps.widens_half(self.board)
+
+    def with_half_weights(self, layer: layers.AnyAnchorOp) -> layers.AnyAnchorOp | None:
+        """A product whose weights are stored in half precision and widened as they are read, if that is faster.
+
+        It is for weights that no cache holds, of few rows: faster on all cores, and no slower on one.
+        """
+        if not isinstance(layer, layers.Dense) or layer.types != FLOAT32 or not self.widens_half:
+            return None
+        if traffic.is_cached(bytes_of("float32") * math.prod(layer.weights), self.board):
+            return None
+        halved = layer.model_copy(update={"types": replace(FLOAT32, weights="float16")})
+        costs = (DenseStrategy(each, self.board).cycles_from_memory() for each in (layer, halved))
+        (single, single_on_all), (half, half_on_all) = costs
+        return halved if half <= single and half_on_all < WORTHWHILE * single_on_all else None
 
     @property
     def fuses(self) -> bool:

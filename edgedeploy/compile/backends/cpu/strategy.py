@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property, partial
 
@@ -11,8 +12,9 @@ from typing_extensions import override
 from edgedeploy.compile.backends.cpu import tiles, winograd
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.orders import choose_tile_and_order, orders
+from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
+from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bytes_of, is_floating, lanes_for
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.product import packed_stack
 from edgedeploy.compile.strategy import Anchor, PackedForm, Strategy, additions
@@ -180,7 +182,7 @@ class _ProductStrategy(Strategy[Anchor]):
     """Rows x terms times terms x columns, or a stack of such products."""
 
     @override
-    def default(self) -> Configuration:
+    def default(self) -> Product:
         rows, columns, types = self._rows, self.layer.channels, self.layer.types
         padded = padded_count(columns, lanes_for(self.board, types.accumulator))
         whole = tiles.whole_columns(rows, columns, padded, types, self.board)
@@ -234,6 +236,14 @@ class _ProductStrategy(Strategy[Anchor]):
 
 class DenseStrategy(_ProductStrategy[Dense]):
     """A product with a matrix of constants, which is padded to whole tiles."""
+
+    def cycles_from_memory(self) -> tuple[float, float]:
+        """The cost if weights come from memory: on one core, and on all cores, which share the memory."""
+        chosen, types = self.default(), self.layer.types
+        tile = chosen.register_tile
+        arithmetic = tiles.product_arithmetic(self._rows, chosen.whole, tile, types, self.board) * self.layer.terms
+        weights = bytes_of(types.weights) * math.prod(self.layer.weights)
+        return with_reading(arithmetic, weights, self.board), max(arithmetic / self.board.cores, weights / MEMORY_BYTES)
 
     @override
     def form(self, configuration: Configuration) -> PackedForm:

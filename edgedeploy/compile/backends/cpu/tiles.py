@@ -20,6 +20,10 @@ STRETCH_CYCLES = 4  # what it costs to begin reading elsewhere, besides the byte
 # Configurations that take so many times as long as the best by a model's estimate are not worth a trial.
 WORTH_TRYING = 1.6
 
+# Cycles to widen a vector of weights from half precision, on cores that compute in order and on others: what sums of
+# one row take more by llvm-mca's models of Cortex-A53, A72 and Neoverse N1.
+_WIDENED_IN_ORDER, _WIDENED = 3.0, 1.5
+
 RESULT_CYCLES = 4  # cycles to turn a vector of sums into bytes: bias, conversion, scale, rounding, limits, narrowing
 SMALL_FEATURE_MAP = 16  # images up to this height are split over channels rather than over rows
 MAX_ROWS = 4  # most rows of a tile: each is one more pointer in the innermost loop
@@ -160,10 +164,17 @@ def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board
 
 def product_cycles(rows: int, columns: int, tile: Tile, types: LayerTypes, board: Board) -> float:
     """The estimated cost of one term of all sums of a product."""
-    length = vector_length(columns, lanes_for(board, types.accumulator))
-    arithmetic = step_cycles(tile.columns, tile.channels // length, board)
     reading = bytes_of(types.weights) * tile.channels / MEMORY_BYTES + STRETCH_CYCLES
-    return columns // tile.channels * max(-(-rows // tile.columns) * arithmetic, reading)
+    return max(product_arithmetic(rows, columns, tile, types, board), columns // tile.channels * reading)
+
+
+def product_arithmetic(rows: int, columns: int, tile: Tile, types: LayerTypes, board: Board) -> float:
+    """The part of `product_cycles` that does not depend on the memory; weights in half precision are widened."""
+    vectors = tile.channels // vector_length(columns, lanes_for(board, types.accumulator))
+    cycles = step_cycles(tile.columns, vectors, board)
+    if types.weights == "float16" != types.accumulator:
+        cycles += vectors * (_WIDENED_IN_ORDER if board.in_order else _WIDENED)
+    return columns // tile.channels * -(-rows // tile.columns) * cycles
 
 
 def tasks_for(cores: int) -> int:
