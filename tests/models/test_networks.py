@@ -1,19 +1,23 @@
-"""The TensorFlow Lite networks of the development material give LiteRT's values, by fast code."""
+"""Networks of the development material, of TensorFlow Lite and ONNX, give the values of LiteRT and of onnxruntime."""
 
+import os
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from support.agreement import outputs_of, random_inputs, results_of
+from conftest import SHARED
+from support.agreement import FILES, NETWORKS, SHAPES, outputs_of, random_inputs, results_of, serial_functions
 
 from edgedeploy.compile.output.explain import explain
-from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.compile.pipeline import Compiled, compile_network, lower_network
 from edgedeploy.demo.pipeline import infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.runtime.opening import Place
+from edgedeploy.selftest.tolerance import EXACT, TOLERANCE
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.frames import resize
@@ -102,3 +106,40 @@ def test_the_demo_shows_litert_s_first_five(shared: Path) -> None:
     first = np.argsort(-wanted[0].astype(int), kind="stable")[:5]
     assert [each.class_id for each in results] == first.tolist()
     np.testing.assert_allclose([each.score for each in results], wanted[0, first] / 256, rtol=0, atol=0.02)
+
+
+# ONNX networks: quantised ones give onnxruntime's outputs exactly, and none falls back to serial scalar loops.
+
+
+@pytest.mark.skipif(not FILES and "CI" not in os.environ, reason=f"there are no networks in {SHARED / 'models'}")
+def test_there_are_networks_to_compare() -> None:
+    assert len(FILES) >= 18
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def network(request: pytest.FixtureRequest) -> Network:
+    path: Path = request.param
+    return read_onnx(path, SHAPES.get(path.name))
+
+
+@pytest.fixture(scope="module")
+def compiled(network: Network) -> Compiled:
+    return compile_network(network, load_board("local"))
+
+
+@pytest.mark.quick("mobilenetv2_int8_static", "retinaface_mnet25_316x474", "yolo-fastest-1.1_320")
+def test_outputs_agree(network: Network, compiled: Compiled) -> None:
+    relative, absolute = EXACT if network.quantised else TOLERANCE
+    for array, wanted in results_of(compiled, network, random_inputs(network, 0)):
+        assert np.abs(array - wanted).max() <= relative * np.abs(wanted).max() + absolute
+
+
+def test_no_function_computes_value_by_value_on_one_thread(compiled: Compiled) -> None:
+    assert serial_functions(compiled) == {}
+
+
+@pytest.mark.quick("mobilenet_v1_0.25_224_qdq", "retinaface_mnet25_dyn")
+@pytest.mark.parametrize("path", NETWORKS)
+def test_no_function_computes_value_by_value_on_arm(path: Path) -> None:
+    network = read_onnx(path, SHAPES.get(path.name))
+    assert serial_functions(lower_network(network, load_board("rpi4"))) == {}
