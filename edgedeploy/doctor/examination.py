@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.doctor import board, host, opencl, packages, tools
+from edgedeploy.doctor import board, host, opencl, packages
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Check, Finding, Result, State, failed, failure, not_applicable
 from edgedeploy.errors import EdgedeployError
@@ -18,10 +18,7 @@ LIMIT_S = 30.0
 
 # In the order of the report.
 CHECKS: tuple[Check, ...] = tuple(
-    each
-    for module in (packages, host, tools, board, opencl)
-    for each in vars(module).values()
-    if isinstance(each, Check)
+    each for module in (packages, host, board, opencl) for each in vars(module).values() if isinstance(each, Check)
 )
 
 _GOOD = (State.OK, State.WARNING)

@@ -10,8 +10,8 @@ from pathlib import Path
 from edgedeploy.base.programs import script
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, State, check, not_applicable, ok
+from edgedeploy.doctor.host import compiled
 from edgedeploy.doctor.running import end_of, run_program
-from edgedeploy.doctor.tools import compiled
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import Place
 from edgedeploy.target.board import Board

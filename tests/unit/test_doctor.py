@@ -24,7 +24,7 @@ from support.wheels import distribution
 from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.cli.doctor import _print, _table
 from edgedeploy.cli.terminal import Terminal
-from edgedeploy.doctor import host, opencl, packages, running, tools
+from edgedeploy.doctor import host, opencl, packages, running
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Result, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
@@ -204,7 +204,7 @@ def test_a_hanging_compiler_is_ended_with_its_children(
     gnu: str, compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler(f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
-    monkeypatch.setattr(tools, "_COMPILE_S", 10)
+    monkeypatch.setattr(host, "_COMPILE_S", 10)
     monkeypatch.setattr(running, "busyness", lambda: 1.0)
     assert "no answer within 10 s" in fault("toolchain", gnu).found
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
