@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.pipeline import Network, infer, infer_frame
+from edgedeploy.demo.pipeline import Look, Network, infer, infer_frame
 from edgedeploy.demo.program import DemoSession, demo_of
 from edgedeploy.demo.spec import Stage
-from edgedeploy.demo.usage import Look, demo_image
+from edgedeploy.demo.usage import demo_image
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.package.archive import read_manifest

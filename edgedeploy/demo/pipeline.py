@@ -9,16 +9,19 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from typing_extensions import Self
 
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
 from edgedeploy.model.tensors import Steps, TensorSpec
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput
 from edgedeploy.runtime.opening import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.crop import Rectangle, RotatedCrop
+from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.frames import frame_of
 from edgedeploy.vision.geometry import Frame, framed
 from edgedeploy.vision.preprocess import LineFit, Page, ScaledFit, filled, input_size, place, to_tensor
@@ -50,21 +53,50 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Network:
-    """One network of a demo, ready to run; `model` is how the user named it, or the demo's own."""
+class Look:
+    """How a demo prepares images for one network, and decodes its outputs, which the decoder calls `outputs`."""
 
     stage: Stage
-    model: str
+    model: str  # how the user named it, or the demo's own
+    input: ModelInput  # how an image becomes its input; the size is that of the network
+    labels: list[str]  # the names of its classes; if empty, those in its metadata
+    outputs: Sequence[str]  # see `called`
+    # Whose frames it takes, with `input` of the size that they are resized to; None for others
+    camera: Camera | None = field(default=None, kw_only=True)
+
+    def fitted(self, network: Described) -> Self:
+        """The same, completed by the network's metadata; refuses unsuitable networks."""
+        tensor = image_input(network.inputs, self.input, self.camera)
+        suited = self.stage.decoder.fitted(network)
+        # A decoder created for this network knows the network's own names of its outputs.
+        names = self.outputs if suited.decoder is self.stage.decoder else ()
+        named = zip(network.results, called([spec.name for spec in network.results], names), strict=True)
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in named]
+        suited.decoder.check(outputs, input_size(self.input, tensor))
+        stage = self.stage.model_copy(update={"decoder": suited.decoder, "fit": suited.fit or self.stage.fit})
+        return replace(self, stage=stage, labels=self.labels or suited.labels, outputs=names)
+
+    def network(self, manifest: Manifest, file: Path, runner: Runner) -> Network:
+        """The opened network, if this is `fitted`; `file` describes it."""
+        steps = {spec.name: spec.steps for spec in (*manifest.inputs, *manifest.results) if spec.steps}
+        known = self.stage, self.model, self.input, self.labels, self.outputs
+        return Network(*known, file, runner, steps=steps, camera=self.camera)
+
+    def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
+        """The results of outputs, in pixels of the image."""
+        names = called(list(outputs), self.outputs)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, self.labels)
+
+
+@dataclass(frozen=True)
+class Network(Look):
+    """One network of a demo, ready to run."""
+
     file: Path
     runner: Runner
-    model_input: ModelInput  # how an image becomes its input; the size is the runner's
-    labels: list[str]
-    output_names: Sequence[str] = ()  # the decoder's names of its outputs; see `called`
     length: int | None = None  # the used part of its input's width, for a network with an input for it
     # Scale and zero point of its quantised inputs and outputs, by name
     steps: Mapping[str, Steps] = field(default_factory=dict)
-    # Whose frames it takes, with `model_input` of the size that they are resized to; None for others
-    camera: Camera | None = None
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
         """The network for each of several images: there is one."""
@@ -130,9 +162,9 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     begin = perf_counter()
     if network.camera:
         return infer_frame(frame_of(image, network.camera), network, repeat=repeat, begin=begin)
-    tensor = image_input(network.runner.inputs, network.model_input)
+    tensor = image_input(network.runner.inputs, network.input)
     tensor = tensor.model_copy(update={"steps": network.steps.get(tensor.name)})
-    tensors, frame = placed(image, network.stage, network.model_input, tensor, rectangle, network.length)
+    tensors, frame = placed(image, network.stage, network.input, tensor, rectangle, network.length)
     return _outcome(tensors, frame, network, repeat, begin)
 
 
@@ -144,21 +176,20 @@ def infer_frame(taken: np.ndarray, network: Network, *, repeat: int = 1, begin: 
             f"the package of {network.model} takes no frames of a camera",
             hints=["build it with --camera, or give it an image"],
         )
-    tensor = image_input(network.runner.inputs, network.model_input, camera)
-    frame = framed(camera.size, input_size(network.model_input, tensor), fit)
+    tensor = image_input(network.runner.inputs, network.input, camera)
+    frame = framed(camera.size, input_size(network.input, tensor), fit)
     return _outcome({tensor.name: taken}, frame, network, repeat, begin)
 
 
 def _outcome(tensors: dict[str, np.ndarray], frame: Frame, network: Network, repeat: int, begin: float) -> Outcome:
     """Run a network on its inputs, whose preprocessing began at `begin`."""
-    stage, runner, times = network.stage, network.runner, [begin, perf_counter()]
+    runner, times = network.runner, [begin, perf_counter()]
     outputs = runner.run(tensors)
     times.append(perf_counter())
     outputs = {
         name: steps.values(values) if (steps := network.steps.get(name)) else values for name, values in outputs.items()
     }
-    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
-    detections = stage.decoder.decode(outputs, frame, network.labels)
+    detections = network.results(outputs, frame)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
@@ -207,7 +238,7 @@ def infer_with(
     if tracker is None or tracker.needs_detector:
         outcome = infer(image, network, repeat=repeat)
     else:  # the detector need not run
-        size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
+        size = input_size(network.input, image_input(network.runner.inputs, network.input, network.camera))
         frame = Frame((image.shape[0], image.shape[1]), size, (1.0, 1.0))
         outcome = Outcome([], Timing((0.0,)), Parts(), network, frame)
     return _followed([image], [outcome], following, repeat, tracker)[0]

@@ -189,7 +189,7 @@ _NAMED: dict[LogFormat, Callable[[Detection], str]] = {
 
 def _files_and_input(outcome: Outcome, image_file: Path) -> Iterator[str]:
     height, width = outcome.frame.network
-    scale, mean = outcome.network.model_input.scale, outcome.network.model_input.mean
+    scale, mean = outcome.network.input.scale, outcome.network.input.mean
     yield ""
     yield f"model file : {outcome.network.file}"
     yield f"image file : {image_file}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from edgedeploy.base.files import is_file
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.pipeline import Network, called, image_input, placed
+from edgedeploy.demo.pipeline import Look, image_input, placed
 from edgedeploy.demo.spec import DEMOS, Demo, Stage, loaded
 from edgedeploy.errors import DownloadError, EdgedeployError, InputError, ModelError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions, Shapes
@@ -22,16 +22,14 @@ from edgedeploy.model.metadata import ENTRY
 from edgedeploy.model.network import Network as ImportedNetwork
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import Tensors, TensorSpec
-from edgedeploy.package.manifest import Manifest
-from edgedeploy.package.usage import Camera, ModelInput, Usage
-from edgedeploy.runtime.opening import Runner
+from edgedeploy.package.usage import Camera, Usage
 from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.frames import Preparation
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.preprocess import LineFit, input_size
-from edgedeploy.vision.results import Detection, same_results
+from edgedeploy.vision.preprocess import LineFit
+from edgedeploy.vision.results import same_results
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
 from edgedeploy.zoo.store import fetch
@@ -43,36 +41,6 @@ _OTHER_CLASSES = (
     "%s gives %d classes, and the demo has names of %d: numbers are shown; `edgedeploy models import FILE --name NAME` "
     "writes a file that says how its images are prepared and what its classes are called"
 )
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a demo prepares images for one network, and decodes its outputs, which the decoder calls `outputs`."""
-
-    stage: Stage
-    model: str  # how the user named it, or the demo's own
-    input: ModelInput
-    labels: list[str]  # the names of its classes; if empty, those in its metadata
-    outputs: Sequence[str]
-    camera: Camera | None = field(default=None, kw_only=True)
-
-    def fitted(self, network: Described) -> Self:
-        """The same, completed by the network's metadata; refuses unsuitable networks."""
-        tensor = image_input(network.inputs, self.input, self.camera)
-        suited = self.stage.decoder.fitted(network)
-        # A decoder created for this network knows the network's own names of its outputs.
-        names = self.outputs if suited.decoder is self.stage.decoder else ()
-        named = zip(network.results, called([spec.name for spec in network.results], names), strict=True)
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in named]
-        suited.decoder.check(outputs, input_size(self.input, tensor))
-        stage = self.stage.model_copy(update={"decoder": suited.decoder, "fit": suited.fit or self.stage.fit})
-        return replace(self, stage=stage, labels=self.labels or suited.labels, outputs=names)
-
-    def network(self, manifest: Manifest, file: Path, runner: Runner) -> Network:
-        """The opened network, if this is `fitted`; `file` describes it."""
-        steps = {spec.name: spec.steps for spec in (*manifest.inputs, *manifest.results) if spec.steps}
-        known = self.input, self.labels, self.outputs
-        return Network(self.stage, self.model, file, runner, *known, steps=steps, camera=self.camera)
 
 
 @dataclass(frozen=True)
@@ -154,11 +122,6 @@ class ImageUse(Part):
     def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
         """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
         return placed(image, self.stage, self.input, self.tensor)
-
-    def results(self, outputs: Outputs, frame: Frame) -> list[Detection]:
-        """The results of outputs, in pixels of the image."""
-        names = called(list(outputs), self.outputs)
-        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, self.labels)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def look(shared: Path) -> Look:
 
 
 def run_on(network: Network, image: Path) -> tuple[dict[str, np.ndarray], Frame]:
-    taken, runner = network.model_input, network.runner
+    taken, runner = network.input, network.runner
     pixels, frame = place(read_image(image), input_size(taken, runner.inputs[0]), network.stage.fit)
     return runner.run({taken.name: to_tensor(pixels, taken)}), frame
 

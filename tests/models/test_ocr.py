@@ -56,7 +56,7 @@ def networks(rapidocr: Any) -> list[Network | SizedNetwork]:
                 source.format.convert(source.files, shapes, options).model.SerializeToString() if lengths else content
             )
             runner = OnnxruntimeRunner(built, 1, shapes)
-            return Network(stage, part.model, source.file, runner, part.entry.input, labels)
+            return Network(stage, part.model, part.entry.input, labels, [], source.file, runner)
 
         if stage.fit.one_size:
             return of_size(part.entry.input.size)

@@ -95,7 +95,7 @@ def demo_network(
     entry = MODELS.load(model)
     [path] = (shared / "models").rglob(entry.files[0].name)
     labels = load_labels(entry.labels) if entry.labels else []
-    return Network(demo, model, path, run(entry, path), entry.input, labels, entry.outputs)
+    return Network(demo, model, entry.input, labels, entry.outputs, path, run(entry, path))
 
 
 def pixels_for(model: str) -> dict[str, np.ndarray]:

@@ -106,8 +106,8 @@ def make(tmp_path: Path) -> Make:
         anything = ModelInput(name="data", shape=[1, 3, 1, 1])
         second_input = MODELS.load("digits").input if isinstance(second, OnnxruntimeRunner) else anything
         networks = [
-            Network(demo, "first", Path("first.onnx"), first, anything, ["half"]),
-            Network(demo.then, "second", Path("second.onnx"), second, second_input, []),
+            Network(demo, "first", anything, ["half"], [], Path("first.onnx"), first),
+            Network(demo.then, "second", second_input, [], [], Path("second.onnx"), second),
         ]
         return DemoSession("own", networks, "local", None)
 
@@ -200,7 +200,7 @@ def heads(*names: str) -> OnnxruntimeRunner:
 
 def look(runner: OnnxruntimeRunner, output_names: Sequence[str]) -> int:
     stated = ModelInput(name="data", shape=[1, 3, 64, 64])
-    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, stated, [], output_names)
+    network = Network(DEMOS.load("yolo-fastest"), "", stated, [], output_names, Path(), runner)
     return len(infer(np.zeros((64, 64, 3), np.uint8), network).detections)
 
 
@@ -318,7 +318,7 @@ def opened(folder: Path, text: str) -> DemoSession:
     cells = Cells("data", [1, 3, PLANE, PLANE], scores=[1], boxes=[1])
     spot = Spot("data", [1, 3, 32, 32], points=[1], score=[1])
     stages = (demo, cells), (demo.then, spot)
-    networks = [Network(stage, "network", Path("file"), runner, anything, []) for stage, runner in stages]
+    networks = [Network(stage, "network", anything, [], [], Path("file"), runner) for stage, runner in stages]
     return DemoSession("own", networks, "local", None)
 
 
@@ -571,7 +571,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
         log_format: LogFormat, detections: list[Detection], *times: float, style: tengine_log.LogStyle = "tengine"
     ) -> list[str]:
         stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
-        network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])
+        network = Network(stage, "squeezenet", SQUEEZENET, [], [], Path("models/squeezenet.onnx"), runner)
         frame = Frame((316, 474), (227, 227), (1, 1))
         outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
         return tengine_log.log_lines(outcome, Path("images/cat.jpg"), style)
