@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.base.cache import key_of
+from edgedeploy.base.extras import installed_versions
 from edgedeploy.base.files import digest_of
 from edgedeploy.base.plugins import code_of
 from edgedeploy.compile.passes import provider_code, provider_versions
@@ -157,11 +156,7 @@ def versions(form: Format) -> dict[str, str]:
 
     Missing Python packages are reported when they are needed.
     """
-    found = {"edgedeploy": __version__}
-    for name in (*_PACKAGES, *form.packages):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found | provider_versions()
+    return {"edgedeploy": __version__, **installed_versions((*_PACKAGES, *form.packages)), **provider_versions()}
 
 
 def folder() -> Path:

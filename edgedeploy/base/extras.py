@@ -1,8 +1,11 @@
-"""The optional extra `build`, without which edgedeploy can only push and run packages."""
+"""Installed packages, and the optional extra `build`, without which edgedeploy can only push and run packages."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+from collections.abc import Iterable
+from contextlib import suppress
 
 from edgedeploy.errors import NotInstalledError
 
@@ -14,6 +17,15 @@ INSTALL_BUILD = "pip install 'edgedeploy[build]'"
 def is_installed(module: str) -> bool:
     """Whether a module exists, without importing it."""
     return importlib.util.find_spec(module) is not None
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of packages, without those that are not installed."""
+    found = {}
+    for name in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def require_build(what: str) -> None:

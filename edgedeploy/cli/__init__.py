@@ -156,13 +156,12 @@ def show_version() -> None:
 
     Example: edgedeploy version --json
     """
-    import importlib.metadata
     import platform
 
-    found = {"edgedeploy": __version__, "python": platform.python_version()}
-    for name in ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "ziglang", "numpy", "paramiko"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+    from edgedeploy.base.extras import installed_versions
+
+    packages = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "ziglang", "numpy", "paramiko")
+    found = {"edgedeploy": __version__, "python": platform.python_version(), **installed_versions(packages)}
     print_result(found, *(f"{name} {version}" for name, version in found.items()))
 
 
