@@ -5,19 +5,18 @@ Object files and products are cached under hashes of everything they depend on.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgedeploy.agent import recipe, shipped
 from edgedeploy.base.cache import FolderCache, key_of
+from edgedeploy.base.extras import installed_versions
 from edgedeploy.base.files import digest_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError
@@ -118,12 +117,11 @@ def build_product(
     parts = recipe.load_recipe()
     compiler, built = _wanted(product, board, toolchain)
 
-    def make(folder: Path) -> None:
+    def make(target: Path) -> None:
         if note:
             progress.note(note)
         flags = [*parts.flags, *parts.own_flags, *_definitions(board)]
         jobs = [*_unit_jobs(parts, product.units), *_own_jobs(product.sources, flags, built.key)]
-        target = folder / product.name
         if target.suffix == ".a":
             merged = target.with_suffix(".o")
             _make(merged, compiler, jobs, product.link_flags, progress)
@@ -134,7 +132,7 @@ def build_product(
             _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], progress)
 
     what = f"building {product.name} for {board.triple}"
-    _AGENTS.get(built.path.parent.name, make, what, progress, sound=lambda folder: (folder / product.name).is_file())
+    _AGENTS.get_file(built.path.parent.name, product.name, make, what, progress)
     return built
 
 
@@ -210,11 +208,7 @@ def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Age
 
 def _versions() -> dict[str, str]:
     """The installed versions of the packages that carry TVM's sources."""
-    found = {}
-    for name in ("apache-tvm", "apache-tvm-ffi"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+    return installed_versions(("apache-tvm", "apache-tvm-ffi"))
 
 
 def _definitions(board: Board) -> list[str]:

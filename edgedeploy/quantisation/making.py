@@ -230,14 +230,14 @@ def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "code": _code(Path(__file__).parent.parent),
     }
-    folder = _NETWORKS.get(
+    file = _NETWORKS.get_file(
         key_of(key)[:16],
-        lambda folder: make(task, settings, progress).write(folder / f"{name}.onnx"),
+        f"{name}.onnx",
+        lambda path: make(task, settings, progress).write(path),
         f"quantising {task.source.name}",
         progress,
-        sound=lambda folder: (folder / f"{name}.onnx").is_file(),
     )
-    return replace(Source.of(folder / f"{name}.onnx", {}), name=name)
+    return replace(Source.of(file, {}), name=name)
 
 
 @cache
