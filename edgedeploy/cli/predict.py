@@ -96,7 +96,6 @@ def predict(
 
 
 def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
-    """The summary of a prediction, as names and texts."""
     from edgedeploy.api.predicting import NOT_MEASURED
 
     cycles, time = prediction.cycles, f"{significant(prediction.ms)} ms at {prediction.clock_mhz} MHz"

@@ -103,7 +103,6 @@ class _Printer:
         print_lines(lines)
 
     def summary(self, *, interrupted: bool) -> None:
-        """Print the lines after the last frame."""
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)

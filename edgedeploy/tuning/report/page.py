@@ -43,8 +43,6 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Task:
-    """A task with all its trials, of any run."""
-
     result: TaskResult  # of the last run that ended it, otherwise from its trials
     ended: bool
     mflop: float  # 0 if no run stated it

@@ -180,7 +180,6 @@ class Detector(Decoder):
         return self._results(self.reduced(found), outputs, frame, labels)
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The results of the candidates that were kept."""
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
