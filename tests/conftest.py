@@ -22,7 +22,6 @@ pytest_plugins = [
     "support.agents",
     "support.virtual_boards",
     "support.wheels",
-    "support.board_releases",
     "support.compiled",
     "support.cpus",
     "support.demo_runs",

@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, digits, digits_with_use, messages, unpack
-from support.board_releases import Bench
 from support.commands import executable, generous, json_of, output_of, refused, runs, started, until
 from support.demo_runs import masked
 from support.recordings import read_film
 from support.services import BASE
-from support.virtual_boards import Start, root_of, rpicam
+from support.virtual_boards import Bench, Start, root_of, rpicam
 
 from edgedeploy.demo.board_camera import AgentDemo
 from edgedeploy.demo.program import Program

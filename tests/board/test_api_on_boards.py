@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.board_releases import Bench
 from support.commands import json_of, need
 from support.networks import tiny
 from support.pages import BOARD, follow, lay_out, run, snippets
-from support.virtual_boards import Start, emptied, rpicam
+from support.virtual_boards import Bench, Start, emptied, rpicam
 
 import edgedeploy as ed
 from edgedeploy.errors import InputError, UnhealthyReleaseError

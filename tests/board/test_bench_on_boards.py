@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.board_releases import Bench
 from support.commands import json_of, output_of, put
 from support.networks import tiny
-from support.virtual_boards import Start, root_of, vcgencmd
+from support.virtual_boards import Bench, Start, root_of, vcgencmd
 
 from edgedeploy.benchmarking import board_engines
 from edgedeploy.benchmarking.board import measure_on_board

@@ -14,13 +14,12 @@ from cable import Cable
 from conftest import Command
 from push_and_die import Meddler
 from support.agents import digits
-from support.board_releases import Bench, with_manifest
 from support.commands import generous, json_of, output_of, put, refused
 from support.detection_networks import detections
 from support.networks import tiny
 from support.profiles import write_profile
 from support.services import BASE
-from support.virtual_boards import Start
+from support.virtual_boards import Bench, Start, with_manifest
 
 from edgedeploy import errors
 from edgedeploy.agent.build import agent_for

@@ -13,10 +13,10 @@ import pytest
 from cable import Cable
 from conftest import Command
 from push_and_die import Meddler
-from support.board_releases import Bench
 from support.commands import becomes, json_of, output_of, refused
 from support.profiles import write_profile
 from support.services import BASE
+from support.virtual_boards import Bench
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
 from edgedeploy.release.health import MOST_BYTES, HealthCheck

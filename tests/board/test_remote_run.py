@@ -12,13 +12,12 @@ import pytest
 from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
-from support.board_releases import Bench
 from support.commands import json_of, notes_of, output_of, put
 from support.detection_networks import SIZE, detections
 from support.networks import FEATURES, Graph, streamed_lstm
 from support.recordings import write_film
 from support.services import BASE
-from support.virtual_boards import Start, own_servers
+from support.virtual_boards import Bench, Start, own_servers
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
 from edgedeploy.model.onnxruntime_session import cpu_session

@@ -26,10 +26,9 @@ import psutil
 import pytest
 from conftest import ROOT, Command
 from support.agents import command_of, digits, digits_with_use, need_jpeg, request, unpack
-from support.board_releases import Bench, two_packages
 from support.commands import beside, executable, generous, json_of, need, output_of, put, refused, until
 from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, home_of, user_systemd
-from support.virtual_boards import Start, said
+from support.virtual_boards import Bench, Start, said, two_packages
 
 from edgedeploy.errors import InputError, ServiceError, VirtualBoardError
 from edgedeploy.remote import connection
