@@ -17,14 +17,16 @@ from edgedeploy.compile.passes.unify import canonicalise
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.importing import failure
 from edgedeploy.frontends.tflite import recurrent
-from edgedeploy.frontends.tflite.operators import basic, mediapipe, windows
+from edgedeploy.frontends.tflite.operators import builtin, mediapipe
 from edgedeploy.frontends.tflite.quantised import QuantisedConverter
 from edgedeploy.frontends.tflite.reference import name_of
 
 # Functions of TVM's converter and the operator, by the operator's name; they return what it computes.
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    **basic.TRANSLATIONS, **mediapipe.TRANSLATIONS, **recurrent.TRANSLATIONS, **windows.TRANSLATIONS,
-}  # fmt: skip
+    **builtin.TRANSLATIONS,
+    **mediapipe.TRANSLATIONS,
+    **recurrent.TRANSLATIONS,
+}
 
 _HINTS = ["convert the network without it, or cut the network before this node"]
 

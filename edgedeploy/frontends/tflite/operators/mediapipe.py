@@ -12,7 +12,7 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import mediapipe
-from edgedeploy.frontends.tflite.operators.windows import transposed
+from edgedeploy.frontends.tflite.operators.builtin import transposed
 from edgedeploy.frontends.translation import Builder, dtype_of
 
 
