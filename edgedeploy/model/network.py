@@ -43,9 +43,9 @@ class Network:
     reference: Reference  # one inference by a program other than TVM, to check the compiled code against
     reference_name: str  # that program and its version
     heads: Sequence[Head] = ()  # its detection heads, according to the file
-    # One inference by the same program with other kernels, or in float64: its distance from `reference` is the effect
-    # of rounding alone. None if the program has only one set of kernels.
-    other_kernels: Reference | None = None
+    # Inferences by the same program with other kernels, or in float64: their largest distance from `reference` is the
+    # effect of rounding alone. None of them if the program has only one set of kernels.
+    other_kernels: Sequence[Reference] = ()
     other_kernels_name: str = ""  # a name for these kernels
     # One inference by a third, possibly slow program, used if the code differs from `reference`; None without one.
     second_opinion: Reference | None = None

@@ -55,19 +55,17 @@ class Recorded:
 def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
     """The effect of rounding alone on a network: how far other kernels of the reference are from it.
 
-    It is the largest difference by name of each output in floating point; nothing if unknown.
+    It is the largest difference, by name, of each output in floating point; nothing if unknown.
     """
-    if network.other_kernels is None:
-        return {}
     try:
-        others = network.other_kernels(inputs)
+        others = [run(inputs) for run in network.other_kernels]
     except Exception:
         return {}  # other kernels of the reference may refuse the network
     with np.errstate(invalid="ignore"):  # differences of infinities
         return {
-            name: largest_of(np.asarray(others[name], np.float64) - wanted)
+            name: max(largest_of(np.asarray(each[name], np.float64) - wanted) for each in others)
             for name, wanted in expected.items()
-            if wanted.dtype.kind == "f" and np.shape(others[name]) == wanted.shape
+            if others and wanted.dtype.kind == "f" and all(np.shape(each[name]) == wanted.shape for each in others)
         }
 
 

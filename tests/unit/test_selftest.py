@@ -519,7 +519,7 @@ def wide(path: Path, subtract: bool) -> Path:
 
 def test_a_reference_without_other_kernels_leaves_the_usual_tolerance(tmp_path: Path) -> None:
     network = read_onnx(cancelling(tmp_path / "net.onnx"))
-    for kernels in (None, lambda inputs: 1 / 0):
+    for kernels in ([], [lambda inputs: 1 / 0]):
         changed = dataclasses.replace(network, other_kernels=kernels)
         case = recorded(changed)["random"]
         assert case.spread == {}

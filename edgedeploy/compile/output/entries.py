@@ -71,7 +71,7 @@ def taking_frames(network: Network, preparation: Preparation) -> Network:
         module=_with_preparation(network.module, preparation),
         inputs=[TensorSpec(name=image.name, shape=list(preparation.camera.shape), dtype="uint8")],
         reference=of_frames(network.reference),
-        other_kernels=of_frames(network.other_kernels) if network.other_kernels else None,
+        other_kernels=[*map(of_frames, network.other_kernels)],
         second_opinion=of_frames(network.second_opinion) if network.second_opinion else None,
         by_operator=None,  # its inputs are images
         cut_off=CutOff(cut.tail, of_frames(cut.reference)) if cut else None,

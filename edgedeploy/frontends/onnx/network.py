@@ -43,7 +43,7 @@ QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMatMu
 Split Squeeze Transpose Unsqueeze
 """.split()  # noqa: SIM905
 
-_NUDGED = "onnxruntime in float with some weights one bit larger"
+_NUDGED = "onnxruntime in float with some weights one bit larger or smaller"
 
 
 def network_of(path: Path, converted: Converted) -> Network:
@@ -64,7 +64,9 @@ def network_of(path: Path, converted: Converted) -> Network:
     if cut_off:
         stated, serialised, values = model, model.SerializeToString(), {}
         reference = _reference(serialised, values)
-    others = with_nudged_weights(stated).SerializeToString() if quantised else serialised
+    others = [serialised]
+    if quantised:
+        others = [with_nudged_weights(stated, towards).SerializeToString() for towards in (np.inf, 0)]
     given, returned = specifications(path, module["main"], inputs, [value.name for value in model.graph.output])
     return Network(
         path,
@@ -75,7 +77,7 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference,
         f"onnxruntime {version('onnxruntime')}",
         converted.heads,
-        _reference(others, values, optimised=quantised, floats=quantised),
+        [_reference(each, values, optimised=quantised, floats=quantised) for each in others],
         _NUDGED if quantised else "onnxruntime without graph optimisation",
         second_opinion=lambda tensors: _by_definition(onnx.load_model_from_string(serialised), {**tensors, **values}),
         second_opinion_name=f"the reference evaluator of onnx {version('onnx')}",
@@ -189,14 +191,14 @@ _OF_TWO = frozenset({"Add", "Sub", "Mul", "Sum"})
 _BOUNDS = frozenset({"Relu", "Clip"})  # operators that the reference's kernels for integers include
 
 
-def with_nudged_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a quantised model with some weights larger by a bit: it shows the effect of rounding alone on outputs.
+def with_nudged_weights(model: onnx.ModelProto, towards: float) -> onnx.ModelProto:
+    """A copy of a quantised model, some weights larger or smaller by a bit: it shows the effect of rounding on outputs.
 
     A value at a half goes to one side or the other by the last bit of a sum in float. The reference's kernels for
     integers and for floats show that where it has both. It computes layers in float anyway if an activation or a sum
     stands between them and their rounding: those are nudged, as are tensors that are added or multiplied. The scale of
-    a tensor that DequantizeLinear reads becomes the next larger float, there and nowhere else. Constants of one axis,
-    which are biases, stay.
+    a tensor that DequantizeLinear reads becomes the next float `towards` infinity or 0, there and nowhere else.
+    Constants of one axis, which are biases, stay.
     """
     nudged = deepcopy(model)
     constants = {each.name: each for each in nudged.graph.initializer}
@@ -221,8 +223,8 @@ def with_nudged_weights(model: onnx.ModelProto) -> onnx.ModelProto:
             continue
         name = f"{scale.name}.nudged"
         if name not in constants:
-            larger = np.nextafter(numpy_helper.to_array(scale), np.float32(np.inf))
-            constants[name] = numpy_helper.from_array(larger, name)
+            near = np.nextafter(numpy_helper.to_array(scale), np.float32(towards))
+            constants[name] = numpy_helper.from_array(near, name)
             nudged.graph.initializer.append(constants[name])
         node.input[1] = name
     return nudged

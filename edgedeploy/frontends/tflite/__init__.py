@@ -60,7 +60,7 @@ class TfLite(Format):
             bool(quantisations),
             reference,
             f"LiteRT {version('ai-edge-litert')}",
-            other_kernels=partial(reference, delegates=False),
+            other_kernels=[partial(reference, delegates=False)],
             other_kernels_name="LiteRT without XNNPACK",
             cut_off=cut_off,
         )

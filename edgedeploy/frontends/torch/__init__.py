@@ -86,7 +86,7 @@ class TorchExport(Format):
             partial(inferred, program, *names, False),
             f"PyTorch {torch.__version__}",
             # Quantised ones take float32 only.
-            other_kernels=None if quantised else partial(inferred, program, *names, True),
+            other_kernels=[] if quantised else [partial(inferred, program, *names, True)],
             other_kernels_name="" if quantised else "PyTorch in float64",
         )
 
