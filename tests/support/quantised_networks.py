@@ -75,10 +75,10 @@ def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] =
     return target
 
 
-def random_samples(path: Path) -> Iterator[Inputs]:
+def random_samples(path: Path, count: int = 4) -> Iterator[Inputs]:
     """Normally distributed float32 inputs of a network; the same every time."""
     random, inputs = np.random.default_rng(0), OnnxruntimeRunner(path).inputs
-    for _ in range(4):
+    for _ in range(count):
         yield {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in inputs}
 
 
