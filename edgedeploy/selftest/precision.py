@@ -11,7 +11,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -127,7 +127,9 @@ def with_half(
         shown: JudgedBy = "pictures and the demo's image" if example else "pictures" if pictures else "test inputs"
         half = search.chosen(wanted == "half", "given inputs" if given else shown)
     half = half.model_copy(update={"weights_only": _lack(board, "half") is not None})
-    if judge and (accuracy := judge.accuracy(network, search.single(), search.half(half), progress)):
+    # Not the trial, whose margin of values some of the judge's images may exceed.
+    compiled = cache(lambda: _compiled(replace(network, half=half), disabled_passes))
+    if judge and (accuracy := judge.accuracy(network, search.single(), lambda inputs: compiled()(inputs), progress)):
         half = half.model_copy(update={"accuracy": accuracy})
     return replace(network, half=half)
 
@@ -170,18 +172,23 @@ def _is_in_half(network: Network) -> bool:
     return any(is_layer(each) and precision_of(each) == HALF for each in values)
 
 
-def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
-    """A function that runs a network on this machine."""
+def _compiled(
+    network: Network, disabled_passes: Collection[str] | None = None
+) -> Callable[[Tensors], dict[str, np.ndarray]]:
+    """A function that runs a network on this machine; that of a trial unless passes are named."""
     import tvm
     from tvm import relax
 
     from edgedeploy.compile.output.codegen import link
-    from edgedeploy.compile.pipeline import compile_trial
+    from edgedeploy.compile.pipeline import compile_network, compile_trial
 
     here = load_board("local")
     if not missing_features(str(_USUAL_CPU["cpu"]), host_features()):
         here = here.overridden(_USUAL_CPU)
-    compiled = compile_trial(network, here)
+    if disabled_passes is None:
+        compiled = compile_trial(network, here)
+    else:
+        compiled = compile_network(network, here, disabled_passes=disabled_passes)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / "trial.so"
         link(compiled.code, library, here)
@@ -190,7 +197,8 @@ def _compiled(network: Network) -> Callable[[Tensors], dict[str, np.ndarray]]:
     def run(inputs: Tensors) -> dict[str, np.ndarray]:
         with flushed_to_zero():
             returned = machine["main"](*(tvm.runtime.tensor(inputs[spec.name]) for spec in network.inputs))
-        return {spec.name: array.numpy() for spec, array in zip(network.outputs, returned, strict=True)}
+        arrays = [returned] if hasattr(returned, "numpy") else returned
+        return {spec.name: array.numpy() for spec, array in zip(network.outputs, arrays, strict=True)}
 
     return run
 
@@ -218,10 +226,6 @@ class _Search:
 
     def single(self) -> Run:
         return lambda inputs: self._outputs(self._inferred(self._every, inputs))
-
-    def half(self, half: Half) -> Run:
-        single = [each.number for each in half.single]
-        return lambda inputs: self._outputs(self._inferred(single, inputs))
 
     def chosen(self, every: bool, judged_by: JudgedBy) -> Half:
         """The layers in half precision: `every` one whose values stay in range, or those that change outputs little."""
