@@ -13,7 +13,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, numpy_helper
-from support.agreement import computed, network_of, random_inputs
+from support.agreement import assert_near, computed, network_of, random_inputs
 from support.commands import Notebook, json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
@@ -136,6 +136,15 @@ class TestSums:
         assert found.shape == exact[result].shape
         assert (np.abs(found - exact[result]) <= bound).all()
         assert np.abs(found - exact[result]).max() > 0  # it is half precision
+
+    def test_sums_over_kernel_elements_that_may_be_padding_are_right(self, tmp_path: Path) -> None:
+        """Most elements of a kernel on so few pixels meet nothing but padding."""
+        graph, data = begun(1, 128, 4, 4)
+        result = graph.node("Conv", data, graph.normal(32, 128, 1, 9), pads=[0, 4, 0, 4])
+        network = network_of(graph, result)
+        inputs = random_inputs(network)
+        [found] = outputs_on("rpi5", in_half(network), inputs, tmp_path)
+        assert_near({result: found}, network.reference(inputs), 1e-2)
 
     @pytest.mark.parametrize("board", ["rpi5", "local"])
     def test_winograd_rounds_as_much_as_is_estimated(self, board: str, tmp_path: Path) -> None:
