@@ -15,10 +15,9 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
-from edgedeploy.predicting.mca import Llvm, products
 from edgedeploy.predicting.record import LINE, MISSES, RUNTIME, Ownership, Record, owners, windows
 from edgedeploy.predicting.recording import record_package
-from edgedeploy.predicting.tools import Means
+from edgedeploy.predicting.tools import Llvm, Means, products
 from edgedeploy.target.board import Board
 from edgedeploy.target.core_model import CoreModel, Memory
 

@@ -17,7 +17,6 @@ from support.commands import executable, output_of, printed, refusal
 
 from edgedeploy.errors import InputError, OutputError, UnsupportedError
 from edgedeploy.model.quantised import Half
-from edgedeploy.predicting.mca import Llvm, Products, plain, products
 from edgedeploy.predicting.peers import Key, PeerPrediction, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Cycles, Executed, Prediction, executed, miss_costs, priced
 from edgedeploy.predicting.record import (
@@ -35,7 +34,7 @@ from edgedeploy.predicting.record import (
     read_record,
     windows,
 )
-from edgedeploy.predicting.tools import NATIVE, Means, recorder, recording_emulator
+from edgedeploy.predicting.tools import NATIVE, Llvm, Means, Products, plain, products, recorder, recording_emulator
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.toolchain import c_compiler, link_shared, run_tool
 
