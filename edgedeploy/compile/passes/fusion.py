@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import relax, te, topi
@@ -16,9 +17,6 @@ from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import PackedForm
-
-if TYPE_CHECKING:
-    from edgedeploy.compile.backends.cpu import CpuBackend
 
 LAYER_ATTRIBUTE = "edgedeploy.layer"  # the attribute of a function that holds a layer, as JSON
 
@@ -33,9 +31,11 @@ class _Lowerer(ir.Rewriter):
     transposed for it, the function reads the NCHW feature map instead: its input values are broadcast one by one.
     """
 
-    def __init__(self, module: tvm.IRModule, cpu: CpuBackend) -> None:
+    def __init__(
+        self, module: tvm.IRModule, with_half_weights: Callable[[layers.AnyAnchorOp], layers.AnyAnchorOp | None]
+    ) -> None:
         super().__init__(module)
-        self._cpu = cpu
+        self._with_half_weights = with_half_weights
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if ir.is_call(call, "relax.matmul"):
@@ -91,7 +91,7 @@ class _Lowerer(ir.Rewriter):
     def _stored(self, layer: layers.AnyAnchorOp, weights: relax.Expr) -> tuple[layers.AnyAnchorOp, relax.Expr]:
         """A layer and its weights: in half precision if that holds them exactly, and is faster to read."""
         known = ir.constant_value(weights)
-        if known is None or (halved := self._cpu.with_half_weights(layer)) is None:
+        if known is None or (halved := self._with_half_weights(layer)) is None:
             return layer, weights
         stored = ir.exactly_in_half(known)
         return (layer, weights) if stored is None else (halved, ir.constant(stored))

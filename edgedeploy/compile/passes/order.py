@@ -150,7 +150,7 @@ PASSES = [
     Pass(
         "lower-anchors",
         "Make functions of convolutions and products, which templates schedule.",
-        lambda module, compilation: fusion.lower_anchors(module, host_of(compilation.board)),
+        lambda module, compilation: fusion.lower_anchors(module, host_of(compilation.board).with_half_weights),
         _NHWC,
     ),
     _step(
