@@ -103,7 +103,8 @@ def with_half(
 
         made = trial(network, board, disabled_passes)
         if not made.layers:
-            why = _lack(board, "half") or "it has no convolutions or products"
+            lack = _lack(board, "half")
+            why = f"{lack}, and no product waits for its weights" if lack else "it has no convolutions or products"
     if made is None or why:
         if judge:
             hint = "leave out --calibrate and --evaluate, or build it for a CPU with half precision: docs/precision.md"
@@ -149,7 +150,7 @@ def check_precision(board: Board) -> None:
 
 
 def _refused(what: str, why: str) -> UnsupportedError:
-    hints = ["build in single precision: --precision single"]
+    hints = ["build in single precision: --precision single", "let the build choose: --precision auto"]
     return UnsupportedError(f"{what} cannot be built in half precision", why=why, hints=hints)
 
 

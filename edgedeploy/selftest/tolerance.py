@@ -79,7 +79,8 @@ def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> t
 
 
 def _usual(network: Network) -> tuple[float, float]:
-    return tolerance_in(["float16"] if network.half and network.half.used else computed_types(network))
+    in_half = network.half and network.half.used and not network.half.weights_only
+    return tolerance_in(["float16"] if in_half else computed_types(network))
 
 
 def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
@@ -109,7 +110,7 @@ def tolerance_of(
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
     if network.half and network.half.used:
-        needed = max(needed, _EXPECTED * network.half.tested)
+        needed, most = max(needed, _EXPECTED * network.half.tested), max(most, tolerance_in(["float16"])[0])
     return min(max(usual, _rounded_up(needed)), most), absolute
 
 

@@ -37,6 +37,7 @@ from edgedeploy.selftest import precision
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half
 from edgedeploy.selftest.recording import recorded
+from edgedeploy.selftest.tolerance import tolerance_of
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
@@ -452,6 +453,9 @@ class TestWeights:
         [expected] = network.reference(inputs).values()
         assert 0 < np.abs(found - expected).max() <= 2 * half.error * np.abs(expected).max()
         assert half.error < ROUNDOFF
+        case = recorded(network)["random"]
+        relative, _ = tolerance_of(network, load_board("rpi4"), case, network.outputs[0].name)
+        assert relative == pytest.approx(3 * half.tested, rel=0.1)  # more exact than layers in half precision are
 
     def test_weights_beyond_its_range_stay_in_single(self) -> None:
         graph = Graph()
