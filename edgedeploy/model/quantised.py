@@ -114,12 +114,13 @@ class Half(Record):
     """The choice of layers that compute in half precision."""
 
     layers: Annotated[int, Field(gt=0)]  # the number of convolutions and products
-    weights_only: bool = False  # they read weights in half precision and compute in single; others are not counted
     single: Listed[Kept]  # those of them that stay in single precision
     judged_by: JudgedBy  # the inputs that gave the errors; all of them are fractions of an output's largest value
     expected: Error  # the expected error of outputs, a sum of independent errors of the layers
     errors: dict[str, Error]  # by output, the largest difference from single precision in trials
     tested: Error  # the larger of both for the self-test's inputs
+    # The places of products that compute in single precision with weights in half; only such products count then.
+    weights: Listed[Annotated[int, Field(ge=0)]] = []
     accuracy: Accuracy | None = None  # in single and half precision, if labelled images were given
 
     @property
@@ -146,7 +147,7 @@ class Half(Record):
         """The record as lines for people."""
         line = "all layers stay in single precision; `build --explain` says why"
         if self.used:
-            what = "large products read weights" if self.weights_only else "layers"
+            what = "large products read weights" if self.weights else "layers"
             line = (
                 f"{self.used} of {self.layers} {what} in half precision, "
                 f"which changes outputs by up to {self.error:.2g} of their largest value for {self.judged_by}"

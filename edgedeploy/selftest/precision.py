@@ -127,7 +127,6 @@ def with_half(
             return network
         shown: JudgedBy = "pictures and the demo's image" if example else "pictures" if pictures else "test inputs"
         half = search.chosen(wanted == "half", "given inputs" if given else shown)
-    half = half.model_copy(update={"weights_only": _lack(board, "half") is not None})
     # Not the trial, whose margin of values some of the judge's images may exceed.
     compiled = cache(lambda: _compiled(replace(network, half=half), disabled_passes))
     if judge and (accuracy := judge.accuracy(network, search.single(), lambda inputs: compiled()(inputs), progress)):
@@ -219,7 +218,7 @@ class _Search:
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
-        self._switches = trial.switches
+        self._switches, self._weights = trial.switches, trial.weights
         self._inputs, self._infer = [*tests, *others], _compiled(trial.network)
         self._tests = slice(len(tests))
         self._judges = slice(len(tests), None) if others else self._tests
@@ -234,11 +233,14 @@ class _Search:
         single = dict(self._out_of_range)
         single |= {} if every else self._most_influential(usual)
         expected, errors = self._expected(single), self._errors(single)
+        places = self._weights or range(len(self._layers))
         return Half(
             layers=len(self._layers),
             single=[
-                Kept(number=each, layer=self._layers[each].description, why=single[each]) for each in sorted(single)
+                Kept(number=places[each], layer=self._layers[each].description, why=single[each])
+                for each in sorted(single)
             ],
+            weights=[places[each] for each in sorted(self._every.difference(single))] if self._weights else [],
             judged_by=judged_by,
             expected=expected[self._judges].max(),
             errors=dict(zip(self._network_outputs, errors[self._judges].max(axis=0).tolist(), strict=True)),

@@ -79,7 +79,7 @@ def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> t
 
 
 def _usual(network: Network) -> tuple[float, float]:
-    in_half = network.half and network.half.used and not network.half.weights_only
+    in_half = network.half and network.half.used and not network.half.weights
     return tolerance_in(["float16"] if in_half else computed_types(network))
 
 

@@ -446,9 +446,10 @@ class TestWeights:
         network = with_choice(classifier(), board="rpi4")
         half = network.half
         assert half is not None
-        assert (half.weights_only, half.layers, half.single) == (True, 1, [])
+        assert (half.layers, half.weights, half.single) == (1, [1], [])
         assert half.lines()[0].startswith("1 of 1 large products read weights in half precision, which changes outputs")
         assert weights_of(network, "rpi4") == "float16"
+        assert weights_of(replace(classifier(16), half=half), "rpi4") == "float32"  # an entry of another batch size
         [found], inputs = outputs_on("rpi4", network, random_inputs(network), tmp_path), random_inputs(network)
         [expected] = network.reference(inputs).values()
         assert 0 < np.abs(found - expected).max() <= 2 * half.error * np.abs(expected).max()

@@ -186,11 +186,7 @@ def _holds_half(variable: Any) -> bool:
     return any(str(getattr(each, "dtype", "")) == HALF for each in fields)
 
 
-# Whether the weights of a layer, and nothing else, may be rounded to half precision.
-Waits = Callable[[Any], bool]
-
-
-def waiting(board: Board) -> Waits:
+def waiting(board: Board) -> Callable[[Any], bool]:
     """Whether a layer waits for its weights on a board, and half precision does not hold them exactly."""
     cpu = host_of(board)
 
@@ -212,14 +208,15 @@ class _Halver(_Writer):
     once, such as the sum with a bias. Sigmoids round what they read and compute in half. Other elementwise operators
     compute in single, and the last of a chain rounds to half what is stored.
 
-    If layers `wait` for their weights, only these are rounded, and only such layers have numbers.
+    If layers are `rounded`, by their numbers, only their weights are.
     """
 
-    def __init__(self, module: tvm.IRModule, waits: Waits | None, single: Collection[int] = ()) -> None:
+    def __init__(
+        self, module: tvm.IRModule, single: Collection[int] = (), rounded: Collection[int] | None = None
+    ) -> None:
         super().__init__(module)
         self.layers = 0
-        self.waits = waits
-        self._single = frozenset(single)
+        self._single, self._rounded = frozenset(single), rounded
         # By value, why it is in half precision: the numbers of layers. Those that are rounded are in `_stored`, too.
         self._reasons: dict[Any, frozenset[int]] = {}
         self._stored: set[Any] = set()
@@ -232,11 +229,14 @@ class _Halver(_Writer):
         """A layer, and why it is in half precision: its number; None if it is not."""
         if number in self._single:
             return self.with_types(call, arguments, SINGLE), None
-        if self.waits:
-            data, weights = arguments
-            rounded, *_ = _parts(weights.value.numpy())
-            return self.with_types(call, [data, ir.constant(rounded)], SINGLE), None
         return self.with_types(call, arguments, HALF), frozenset([number])
+
+    def weights(self, number: int, value: Any) -> Any:
+        """The weights of a layer that computes in single precision: rounded to half if it is to read them."""
+        if self._rounded is None or number not in self._rounded:
+            return value
+        rounded, *_ = _parts(value.value.numpy())
+        return ir.constant(rounded)
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         """An operator that rounds once, in half precision."""
@@ -253,9 +253,13 @@ class _Halver(_Writer):
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         if ir.is_call(call, "relax.call_tir", "relax.astype"):
             return relax.Call(call.op, [self.as_type(each, SINGLE) for each in arguments], call.attrs, call.ty_args)
-        if self.is_numbered(call):
-            value, reason = self.layer(self.layers, call, arguments)
+        if is_layer(call):
+            number = self.layers
             self.layers += 1
+            if self._rounded is not None:
+                data, weights = arguments
+                return self.with_types(call, [data, self.weights(number, weights)], SINGLE)
+            value, reason = self.layer(number, call, arguments)
             return value if reason is None else self._kept(value, reason, stored=True)
         data = self._largest(arguments)
         reasons = [self._reasons[each] for each in data if each in self._reasons]
@@ -268,10 +272,6 @@ class _Halver(_Writer):
         if _rounds_once(call) and self._stored.issuperset(data):
             return self._kept(self._rounded_once(call, arguments, reason), reason, stored=True)
         return self._kept(self.with_types(call, arguments, SINGLE), reason, stored=False)
-
-    def is_numbered(self, call: Any) -> bool:
-        """Whether an expression is a layer that may be in half precision, or its weights."""
-        return is_layer(call) and (self.waits is None or self.waits(call))
 
     def _kept(self, value: Any, reason: Any, *, stored: bool) -> Any:
         """A value in half precision, rounded if anything but an elementwise operator reads it."""
@@ -341,10 +341,9 @@ def _tensors(arguments: Sequence[Any], bound: dict[Any, Any]) -> list[Any]:
 
 def _halved(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     half = compilation.half
-    if half is None:
+    if half is None or not half.used:
         return module
-    waits = waiting(compilation.board) if half.weights_only else None
-    return _Halver(module, waits, {each.number for each in half.single}).written()
+    return _Halver(module, {each.number for each in half.single}, half.weights or None).written()
 
 
 WIDEN_HALF = Pass("widen-half", "Widen half precision to single; a later pass may choose half again.", _widened)
@@ -361,10 +360,11 @@ class _TrialWriter(_Halver):
     numbers, so that values beyond `LARGEST / MARGIN` become infinite; a layer's peak is its largest value.
     """
 
-    def __init__(self, module: tvm.IRModule, waits: Waits | None) -> None:
-        super().__init__(module, waits)
-        bound = ir.bindings_of(self.function)
-        self.described = [_described(each.value) for each in bound if self.is_numbered(each.value)]
+    def __init__(self, module: tvm.IRModule, waits: Callable[[Any], bool] | None) -> None:
+        super().__init__(module, rounded=None if waits is None else ())
+        layers = [each.value for each in ir.bindings_of(self.function) if is_layer(each.value)]
+        self.places = [place for place, each in enumerate(layers) if waits is None or waits(each)]
+        self.described = [_described(layers[place]) for place in self.places]
         self.switches: dict[frozenset[int], relax.Var] = {}
         self._peaks: list[Any] = []
 
@@ -373,11 +373,6 @@ class _TrialWriter(_Halver):
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         data, *others = arguments
-        if self.waits:
-            weights = self._constant(arguments[1], frozenset([number]))
-            value = self._new(self.with_types(call, [data, weights], SINGLE))
-            self._peaks.append(self._peak(value))
-            return value, None
         single = self._new(self.with_types(call, arguments, SINGLE))
         half = self._in_half(lambda rounded: self._new(self.with_types(call, [rounded, *others], HALF)), data)
         self._peaks.append(self._peak(half))
@@ -386,6 +381,13 @@ class _TrialWriter(_Halver):
             self._peaks[-1] = self.emit.maximum(self._peaks[-1], self.as_type(self.as_type(transformed, HALF), SINGLE))
         reason = frozenset([number])
         return relax.op.where(self._switch(reason), half, single), reason
+
+    def weights(self, number: int, value: Any) -> Any:
+        if number not in self.places:
+            return value
+        chosen = self._constant(value, frozenset([self.places.index(number)]))
+        self._peaks.append(self._peak(chosen))
+        return chosen
 
     def in_half(self, call: relax.Call, arguments: list[Any], reason: Any) -> Any:
         operands = [each if ir.constant_value(each) is None else self._constant(each, reason) for each in arguments]
@@ -468,11 +470,14 @@ class Trial(NamedTuple):
     # By the name of each of its last inputs, the numbers of layers: it states whether any of these is in half
     # precision.
     switches: dict[str, frozenset[int]]
+    # The places of its layers among all of the network's, if only their weights are switched.
+    weights: list[int] | None
 
 
 def trial_of(network: Network, module: tvm.IRModule, board: Board) -> Trial:
     """The trial of a network for a board; its module was rewritten by the passes before `COMPUTE_IN_HALF`."""
-    writer = _TrialWriter(module, None if host_of(board).has_half else waiting(board))
+    waits = None if host_of(board).has_half else waiting(board)
+    writer = _TrialWriter(module, waits)
     written = writer.written() if writer.described else module
     switches = {f"{SWITCH}{number}": layers for number, layers in enumerate(writer.switches)}
     changed = {
@@ -480,4 +485,4 @@ def trial_of(network: Network, module: tvm.IRModule, board: Board) -> Trial:
         "inputs": [*network.inputs, *(TensorSpec(name=name, shape=[1], dtype="bool") for name in switches)],
         "outputs": [*network.outputs, TensorSpec(name=PEAKS, shape=[len(writer.described)], dtype=SINGLE)],
     }
-    return Trial(replace(network, **changed), writer.described, switches)
+    return Trial(replace(network, **changed), writer.described, switches, writer.places if waits else None)

@@ -62,15 +62,15 @@ class CpuBackend(Backend):
 
     @property
     def widens_half(self) -> bool:
-        """Whether it has instructions that turn half precision into single, at least."""
-        return steps.widens_half(self.board)
+        """Whether vectors of half precision become single by an instruction; LLVM takes them apart on 32-bit ARM."""
+        return self.board.family == "aarch64" or "f16c" in steps.cpu_features(self.board)
 
     def with_half_weights(self, layer: layers.AnyAnchorOp) -> layers.AnyAnchorOp | None:
         """A product whose weights are stored in half precision and widened as they are read, if that is faster.
 
         It is for weights that no cache holds, of few rows: faster on all cores, and no slower on one.
         """
-        if not isinstance(layer, layers.Dense) or layer.types != FLOAT32 or not self.widens_half:
+        if not isinstance(layer, layers.Dense) or layer.types != FLOAT32 or not self.widens_half or self.board.device:
             return None
         if traffic.is_cached(bytes_of("float32") * math.prod(layer.weights), self.board):
             return None

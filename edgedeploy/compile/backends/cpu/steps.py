@@ -164,14 +164,6 @@ def has_half(board: Board) -> bool:
     return bool(cpu_features(board) & {"fullfp16", "avx512fp16"})
 
 
-def widens_half(board: Board) -> bool:
-    """Whether its code turns vectors of half precision into single by one instruction.
-
-    LLVM takes them apart on 32-bit ARM. Devices do without.
-    """
-    return board.device is None and (board.family == "aarch64" or "f16c" in cpu_features(board))
-
-
 def all_steps(board: Board) -> list[Step]:
     """The steps of a CPU, the best first."""
     features = cpu_features(board)
