@@ -178,7 +178,7 @@ def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_
     found = task(shared, "yolo-fastest-1.1", ".")
     built = built_of(make(found, Settings()), tmp_path)
     assert built.error <= 1
-    assert built.manifest.selftest.spread_to == "onnxruntime in float with some weights one bit larger"
+    assert built.manifest.selftest.spread_to == "onnxruntime in float with some weights one bit larger or smaller"
 
 
 @pytest.mark.timeout(600)
