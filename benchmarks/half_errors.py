@@ -25,7 +25,7 @@ import numpy as np
 from arm_engines import ROOT
 from arm_engines_tables import page
 from cycles import NETWORKS
-from results import read_results, write_results
+from results import as_table, read_results, write_results
 from sweep_measure import prepare
 from sweep_networks import LEGACY, read_cases
 
@@ -38,7 +38,7 @@ from edgedeploy.errors import CompileError, EdgedeployError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import Run, with_half
-from edgedeploy.selftest.tolerance import largest_difference
+from edgedeploy.selftest.tolerance import relative_error
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.results import OVERLAP, Detection, best_match, overlap
 from edgedeploy.zoo.entry import MODELS
@@ -132,7 +132,7 @@ def _compared(examples: Sequence[tuple[Path, Example]], runs: Runs) -> dict[str,
     largest, least, different = 0.0, math.inf, []
     for image, example in examples:
         single, half = runs.single(example.inputs), runs.half(example.inputs)
-        error = max(_error(half[name], expected) for name, expected in single.items())
+        error = max(relative_error(half[name], expected) for name, expected in single.items())
         largest = max(largest, error)
         known, other = (_results(example, outputs) for outputs in (single, half))
         overlaps, alone = _overlaps(known, other)
@@ -148,11 +148,6 @@ def _compared(examples: Sequence[tuple[Path, Example]], runs: Runs) -> dict[str,
             different.append(f"{image.name}: {boxes if alone or overlaps else named}")
     found["least"] = least if math.isfinite(least) else None
     return {"images": len(examples), "in_images": largest, "different": different, **found}
-
-
-def _error(found: np.ndarray, expected: np.ndarray) -> float:
-    difference, largest = largest_difference(found, expected) or (math.inf, 1.0)
-    return difference / (largest or 1.0) if math.isfinite(difference) else math.inf
 
 
 def _results(example: Example, outputs: Any) -> Sequence[Detection]:
@@ -216,8 +211,7 @@ def tables(results: Sequence[Result]) -> str:
         rows = sorted((each for each in results if each.source == source), key=lambda each: each.name)
         rows.sort(key=lambda each: source != ZOO or each.name not in NETWORKS)
         head = COLUMNS[: None if source == ZOO else 4]
-        lines = [head, ["---", *["---:"] * (len(head) - 1)], *(_row(each)[: len(head)] for each in rows)]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        table = as_table([head, *(_row(each)[: len(head)] for each in rows)])
         parts.append(f"Of {title}, {len(rows)} of {count(listed[source], 'network')}:\n\n{table}")
     different = [f"- {each.name}, {said}" for each in results for said in each.different]
     shown = [each for each in results if each.images]

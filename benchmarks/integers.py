@@ -23,6 +23,7 @@ import integer_loops
 import numpy as np
 from errors import ending_with_errors
 from quantised import IN_FLOAT, RESNETS, options_of, quantised
+from results import as_table
 
 from edgedeploy.base.files import replacing
 from edgedeploy.base.progress import Progress
@@ -98,12 +99,6 @@ def _kilobytes(network: Candidate) -> list[int]:
     outputs = sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in network.prepared.manifest.results)
     sizes = [found.workspace_bytes - outputs, outputs, found.constants_bytes, path.stat().st_size]
     return [-(-size // 1000) for size in sizes]
-
-
-def as_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows in Markdown, the first of them the heads."""
-    head, *others = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *others])
 
 
 def write(name: str, text: str) -> None:

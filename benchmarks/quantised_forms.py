@@ -21,7 +21,7 @@ from typing import Any
 
 from arm_engines import ROOT
 from arm_engines_tables import page
-from results import read_results, write_results
+from results import as_table, read_results, write_results
 from sweep_measure import prepare
 from sweep_networks import LEGACY, Case, read_cases
 
@@ -53,7 +53,7 @@ class Result:
     form: str
     inputs: int  # that calibrated it
     cpu: str
-    outcome: str  # exact, equal, near, refused; or why there is none
+    outcome: str  # of `OUTCOMES`
     difference: float = 0.0  # the largest of the self-test, as a fraction of what is allowed
     why: str = ""
 
@@ -120,15 +120,14 @@ OUTCOMES = ["exact", "equal", "near", "refused", "error", "not checked", "not qu
 def table(results: Sequence[Result]) -> str:
     """How many builds of each network ended in which way, and the refused ones."""
     counted = [name for name in OUTCOMES if any(each.outcome == name for each in results)]
-    lines = [["network", "builds", *counted, "largest difference"], ["---", *["---:"] * (len(counted) + 2)]]
+    lines = [["network", "builds", *counted, "largest difference"]]
     for network in dict.fromkeys(each.network for each in results):
         lines.append(_row(network, [each for each in results if each.network == network], counted))
     lines.append(_row("all", results, counted))
-    rows = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     cpus = ", ".join(f"`{cpu}`" for cpu in dict.fromkeys(each.cpu for each in results))
     failed = [each for each in results if each.outcome in ("refused", "error")]
     said = [f"- {each.network}, {each.form}, {each.inputs} inputs, {each.cpu}: {each.why}" for each in failed]
-    return "\n\n".join([f"For {cpus}:", rows, *(["\n".join(said)] if said else [])])
+    return "\n\n".join([f"For {cpus}:", as_table(lines), *(["\n".join(said)] if said else [])])
 
 
 def _row(name: str, results: Sequence[Result], counted: Sequence[str]) -> list[str]:

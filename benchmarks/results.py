@@ -1,4 +1,4 @@
-"""Results of long runs, kept in a JSON file as they come, so that a run can go on where it was ended."""
+"""Results of long runs, kept in a JSON file as they come, so that a run can go on where it was ended; their tables."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def write_results(file: Path, results: Sequence[Any]) -> None:
     """Write all results."""
     with replacing(file) as temporary:
         temporary.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+
+
+def as_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in Markdown, the first of them the heads."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *others])

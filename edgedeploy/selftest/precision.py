@@ -23,7 +23,7 @@ from edgedeploy.model.quantised import Accuracy, Half, JudgedBy, Kept
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.selftest.inputs import picture_inputs
-from edgedeploy.selftest.tolerance import Recorded, largest_difference, tolerance_in
+from edgedeploy.selftest.tolerance import Recorded, relative_error, tolerance_in
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.hosts import host_features, missing_features
 
@@ -339,7 +339,7 @@ class _Search:
         return np.array(
             [
                 [
-                    _error(found[name], exact[name]) if np.isfinite(found[self._peaks][on]).all() else math.inf
+                    relative_error(found[name], exact[name]) if np.isfinite(found[self._peaks][on]).all() else math.inf
                     for name in self._network_outputs
                 ]
                 for found, exact in zip(self._run(single), self._exact, strict=True)
@@ -356,11 +356,3 @@ class _Search:
     def _inferred(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
         switches = {name: np.array([not layers.issubset(single)]) for name, layers in self._switches.items()}
         return self._infer({**inputs, **switches})
-
-
-def _error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference as a fraction of the largest value; infinite if it is not a number."""
-    difference, largest = largest_difference(found, expected) or (math.inf, 0.0)
-    if not math.isfinite(difference):
-        return math.inf
-    return difference / largest if largest else difference

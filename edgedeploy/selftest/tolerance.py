@@ -207,3 +207,11 @@ def largest_difference(found: np.ndarray, expected: np.ndarray) -> tuple[float, 
         return None
     difference = np.abs(given[finite] - wanted[finite])
     return float(difference.max(initial=0)), float(np.abs(wanted[finite]).max(initial=0))
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference as a fraction of the largest value; infinite if it is not a number."""
+    difference, largest = largest_difference(found, expected) or (math.inf, 0.0)
+    if not math.isfinite(difference):
+        return math.inf
+    return difference / largest if largest else difference

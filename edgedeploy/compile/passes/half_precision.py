@@ -192,11 +192,11 @@ def waiting(board: Board) -> Callable[[Any], bool]:
 
     def waits(call: Any) -> bool:
         weights = ir.constant_value(call.args[1])
-        if weights is None or weights.ndim != 2 or ir.exactly_in_half(weights) is not None:
+        if weights is None or weights.ndim != 2:
             return False
         data = tuple(ir.shape_of(call.args[0]))
         layer = Dense(data=data, weights=weights.shape, types=ir.types_of(call), constant=True)
-        return cpu.with_half_weights(layer) is not None
+        return cpu.with_half_weights(layer) is not None and ir.exactly_in_half(weights) is None
 
     return waits
 
