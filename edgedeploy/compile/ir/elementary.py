@@ -18,9 +18,11 @@ from tvm import tirx
 from tvm.ir import Call, register_op_attr
 from tvm.tirx import FloatImm, Let, Select, Shuffle, Var, call_llvm_pure_intrin, const, reinterpret
 
+from edgedeploy.compile.ir.types import bits_of
 from edgedeploy.target.triples import architecture_of
 
 Expression = Any  # a scalar or vector expression of TIR
+_REGISTER_BITS = 128  # of a vector of 64-bit ARM
 _LEVEL = 100  # TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99
 
 _LOG2_E = 1.44269504088896341
@@ -160,7 +162,8 @@ def sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value))."""
     named = _Names()
     exponent = _between(named, _like(value, 0.0) - value, _SMALLEST_EXPONENT, _INFINITE_EXPONENT)
-    return named.within(_like(value, 1.0) / (_like(value, 1.0) + _power(*_reduced(named, exponent))))
+    divisor = named(_like(value, 1.0) + _power(*_reduced(named, exponent)))
+    return named.within(_reciprocal(named, divisor, steps=2))
 
 
 def half_sigmoid(value: Expression) -> Expression:
@@ -172,7 +175,7 @@ def half_sigmoid(value: Expression) -> Expression:
     bits = _bits(rounded)
     power = reinterpret(value.ty.dtype, (bits - _like(bits, _HALF_ROUNDER_BITS - 15)) << _like(bits, 10))
     divisor = named(_polynomial(_HALF_POWER, rest) * power + _like(value, 1.0))
-    return named.within(_half_reciprocal(named, divisor))
+    return named.within(_reciprocal(named, divisor, steps=1))
 
 
 def half_erf(value: Expression) -> Expression:
@@ -181,16 +184,21 @@ def half_erf(value: Expression) -> Expression:
     size = named(call_llvm_pure_intrin(value.ty.dtype, "llvm.fabs", value))
     root = named(_polynomial(_HALF_ERF, size))
     square = named(root * root)
-    rest = _half_reciprocal(named, named(square * square))
+    rest = _reciprocal(named, named(square * square), steps=1)
     return named.within(call_llvm_pure_intrin(value.ty.dtype, "llvm.copysign", _like(value, 1.0) - rest, value))
 
 
-def _half_reciprocal(named: _Names, divisor: Var) -> Expression:
+def _reciprocal(named: _Names, divisor: Var, steps: int) -> Expression:
+    """1 / divisor; on 64-bit ARM from an estimate of 8 bits, of which each of Newton's `steps` makes twice as many.
+
+    Cores divide a vector in ten to thirty cycles. The reciprocal of infinity is 0.
+    """
     if not _for_aarch64():
         return _like(divisor, 1.0) / divisor
-    # Newton's step turns an estimate of 8 bits into one of 16. The reciprocal of infinity is 0.
     estimate = named(_neon("frecpe", divisor))
-    return estimate * _neon("frecps", divisor, estimate)
+    for _ in range(steps):
+        estimate = named(estimate * _neon("frecps", divisor, estimate))
+    return estimate
 
 
 def natural_logarithm(value: Expression) -> Expression:
@@ -266,7 +274,36 @@ def _between(named: _Names, value: Expression, low: float, high: float) -> Expre
 
 
 def _neon(name: str, *values: Expression) -> Expression:
-    return call_llvm_pure_intrin(values[0].ty.dtype, f"llvm.aarch64.neon.{name}", *values)
+    """An instruction of 64-bit ARM on vectors of any length."""
+
+    def of_register(*parts: Expression) -> Expression:
+        return call_llvm_pure_intrin(parts[0].ty.dtype, f"llvm.aarch64.neon.{name}", *parts)
+
+    whole = _REGISTER_BITS // bits_of(str(values[0].ty.dtype).split("x")[0])
+    return in_registers(values, (whole, whole // 2), of_register)
+
+
+def in_registers(values: Sequence[Expression], widths: Sequence[int], compute: Callable[..., Expression]) -> Expression:
+    """A function of vectors of any length, or scalars, by one of vectors of some widths, the largest first.
+
+    LLVM does not split instructions itself.
+    """
+    lanes, parts, first = values[0].ty.dtype.lanes, [], 0
+    while first < lanes:
+        width = min((each for each in widths if each >= lanes - first), default=widths[0])
+        places = [min(first + place, lanes - 1) for place in range(width)]
+        parts.append(compute(*(_part(each, places) for each in values)))
+        first += width
+    whole = len(parts) == 1 and parts[0].ty.dtype.lanes == lanes
+    return parts[0] if whole else Shuffle(parts, list(range(lanes)))
+
+
+def _part(vector: Expression, places: list[int]) -> Expression:
+    lanes = vector.ty.dtype.lanes
+    if lanes == 1:
+        return tirx.Broadcast(vector, len(places))
+    # TVM selects no more values than there are.
+    return vector if places == list(range(lanes)) else Shuffle([vector] * -(-len(places) // lanes), places)
 
 
 def _for_aarch64() -> bool:

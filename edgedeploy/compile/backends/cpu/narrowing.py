@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
-from tvm.ir import Call, Op, _ffi_api, register_op_attr
+from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
-from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub, register_intrin_lowering
+from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
-from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
+from edgedeploy.compile.backends.cpu.lookup import function_of_byte, has_lookup, near_relu
+from edgedeploy.compile.backends.cpu.statements import new_operator, replaced, replaced_within, with_body
 from edgedeploy.compile.backends.cpu.steps import fuses
 from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
 from edgedeploy.compile.ir.types import limits_of
@@ -66,18 +67,9 @@ def _by_multiply_adds(call: Call) -> Any:
     return tirx.Let(numerator, value, product)
 
 
-def _registered(name: str) -> str:
-    """An operator of TensorIR's for such products: names of values are unique only when loops are no longer copied."""
-    _ffi_api.RegisterOp(name, "a value times the two parts of a reciprocal")
-    for attribute in ("TCallEffectKind", "TVectorizable"):
-        register_op_attr(name, attribute, Op.get("tirx.exp").get_attr(attribute))
-    register_op_attr(name, "TScriptPrinterName", name.removeprefix("tirx."))
-    register_intrin_lowering(name, "llvm", f=_by_multiply_adds)
-    return name
-
-
-# Registered while this is imported, which happens once: functions are generated in several threads.
-_PRODUCT = _registered("tirx.edgedeploy_times_reciprocal")
+# An operator of its own: names of values are unique only when loops are no longer copied.
+_ABOUT_PRODUCT = "a value times the two parts of a reciprocal"
+_PRODUCT = new_operator("tirx.edgedeploy_times_reciprocal", _ABOUT_PRODUCT, _by_multiply_adds)
 
 
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
@@ -126,6 +118,7 @@ def narrow_by_instructions(
 ) -> tirx.PrimFunc:
     """A scheduled function with narrowing expressions in the form that is fastest on a CPU with LLVM's `features`."""
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
+    looks_up = has_lookup(architecture, features)
     write: Callable[[_Narrowing, int], Any] = _by_addition
     rounded: Callable[[Any], Any] = tirx.nearbyint if architecture.memory_operands else _rounded_by_addition
     if architecture.name == "aarch64":
@@ -156,9 +149,21 @@ def narrow_by_instructions(
         if not isinstance(statement, tirx.BufferStore):
             return statement
         value = replaced_within(statement.value, partial(_converted, whole=whole))
+        return tirx.BufferStore(statement.buffer, stored(value, lanes), statement.indices)
+
+    def stored(value: Any, lanes: int) -> Any:
         narrowing = _narrowing(value)
-        value = replaced_within(value, in_float) if narrowing is None else write(inside(narrowing), lanes)
-        return tirx.BufferStore(statement.buffer, value, statement.indices)
+        if narrowing is None:
+            return replaced_within(value, in_float)
+        of_byte = function_of_byte(value) if looks_up else None
+        if of_byte:
+            return of_byte.written(stored(of_byte.byte, lanes))
+        near = near_relu(narrowing.value) if looks_up else None
+        if near is None:
+            return write(inside(narrowing), lanes)
+        argument = replaced_within(near.argument, in_float) * tirx.const(near.scale, "float32")
+        fine = write(_Narrowing(argument, -(2**15) + 1, 2**15 - 1, dtype="int16"), lanes)
+        return _within(near.written(fine, narrowing.zero_point), *narrowing.bounds).astype(narrowing.dtype)
 
     return function.with_body(replaced(function.body, narrowed))
 

@@ -6,12 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Expr
+from tvm.ir import Call, Expr, Op, _ffi_api, register_op_attr
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_mutate
 
 # Expressions whose operands `replaced_within` rewrites.
 _ARITHMETIC = tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Cast, Call
+
+
+def new_operator(name: str, about: str, lower: Callable[[Call], Any]) -> str:
+    """Register an operator of TensorIR's, without effects, and what LLVM's targets make of it; returns its name.
+
+    Call it while a module is imported, which happens once: functions are generated in several threads.
+    """
+    _ffi_api.RegisterOp(name, about)
+    for attribute in ("TCallEffectKind", "TVectorizable"):
+        register_op_attr(name, attribute, Op.get("tirx.exp").get_attr(attribute))
+    register_op_attr(name, "TScriptPrinterName", name.removeprefix("tirx."))
+    tirx.register_intrin_lowering(name, "llvm", f=lower)
+    return name
 
 
 def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
