@@ -104,11 +104,11 @@ def boundaries(kernel: Kernel, block: Any) -> list[int]:
 def computes_indices(kernel: Kernel, block: Any) -> bool:
     """Whether elements may come from anywhere in a buffer: TVM 0.27 mixes types if it partitions loops around them."""
     return any(
-        not isinstance(each.extent, IntImm)
-        or int(each.extent.value) > 1
-        or any(isinstance(part, TensorLoad) for part in _expressions(each.min))
-        for region in kernel.schedule.get(block).reads
-        for each in region.region
+        isinstance(part, TensorLoad | Cast)
+        for load in _expressions(kernel.schedule.get(block).body)
+        if isinstance(load, TensorLoad)
+        for index in load.indices
+        for part in _expressions(index)
     )
 
 
