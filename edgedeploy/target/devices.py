@@ -36,6 +36,7 @@ class Device(Record):
 
     backend: str  # its kind; also that of TVM's targets for it, if it has a runtime
     name: str = ""  # a part of the device's name among its kind
+    half: bool = False  # whether it has arithmetic in half precision
 
     compiler: ClassVar[str]
     runtime: ClassVar[str | None] = None

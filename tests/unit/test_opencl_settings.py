@@ -46,9 +46,10 @@ def graphics(**fields: Any) -> Device:
     [
         (device(), {"vector": 16, "sums": 28, "work_group": 64, "tile_group": 1, "units": 4, "items": 4}),
         (graphics(), {"work_group": 64, "units": 24}),
+        (graphics(half=True), {"work_group": 64, "units": 24, "half": True}),
         (graphics(compute_units=0, work_group=0), {}),
     ],
-    ids=["a CPU", "a graphics processor, which keeps the vectors that it reads at once", "a driver that tells nothing"],
+    ids=["a CPU", "a graphics processor, which keeps the vectors that it reads at once", "half", "a silent driver"],
 )
 def test_settings_follow_from_what_a_device_says(asked: Device, settings: dict[str, int]) -> None:
     assert settings_of(asked, registers=32) == settings
@@ -87,8 +88,10 @@ def test_the_runtime_takes_the_same_device(opencl: Any) -> None:
 
 
 def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
-    whole = "device\tpthread\t3.0\t3.1\t2\t4\t100\t10\t1\t1\t16\t4096\t4096\n"
-    assert [each.name for each in parse(f"platform\tPoCL\n{whole}{whole[:30]}")] == ["pthread"]
+    whole = "device\tpthread\t3.0\t3.1\t2\t4\t100\t10\t1\t1\t16\t4096\t1\t4096\n"
+    [found] = parse(f"platform\tPoCL\n{whole}{whole[:30]}")
+    assert (found.name, found.half, found.work_items) == ("pthread", True, (4096,))
+    assert found.line().endswith("work-groups of up to 4096 (4096), half precision")
 
 
 # The profile of this machine's device.
@@ -119,6 +122,7 @@ def test_local_opencl_is_what_this_machines_device_is(clinfo: dict[str, str]) ->
     found = section("local-opencl", name=ALL_THREADS)
     assert found.vector == int(clinfo["CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT"])
     assert found.units == int(clinfo["CL_DEVICE_MAX_COMPUTE_UNITS"])
+    assert found.half == ("cl_khr_fp16" in clinfo["CL_DEVICE_EXTENSIONS"])
     assert found.work_group <= int(clinfo["CL_DEVICE_MAX_WORK_GROUP_SIZE"])
     assert found.sums < host_facts()["vector"]["registers"]
 
@@ -175,8 +179,9 @@ def test_a_board_that_was_not_probed_has_the_defaults() -> None:
 def test_a_probed_board_is_what_its_device_said() -> None:
     remember("user@a", 1, device(), graphics())
     assert section("nuc-opencl").units == 24
-    remember("user@b", 2, graphics(compute_units=48, work_group=32))
-    assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
+    remember("user@b", 2, graphics(compute_units=48, work_group=32, half=True))
+    found = section("nuc-opencl")
+    assert (found.units, found.work_group, found.half) == (48, 32, True)
     assert section("nuc-opencl", name="pthread").vector == 16
 
 

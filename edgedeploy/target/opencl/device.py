@@ -40,6 +40,7 @@ class Device(Record):
     has_compiler: bool
     float_width: int  # of its vector instructions, in float32 (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)
     work_group: int
+    half: bool = False  # arithmetic in half precision (cl_khr_fp16)
     work_items: tuple[int, ...]
 
     def line(self) -> str:
@@ -49,6 +50,7 @@ class Device(Record):
             f"{self.name} ({self.kind}, {self.platform}): driver {self.driver}, {self.version.strip()}, "
             f"{self.compute_units} compute units, {self.global_memory / (1 << 30):.1f} GiB, "
             f"{self.local_memory >> 10} KiB local, work-groups of up to {self.work_group} ({sizes})"
+            + (", half precision" if self.half else "")
         )
 
 
@@ -73,30 +75,18 @@ def parse(text: str) -> list[Device]:
     for kind, *fields in (line.split("\t") for line in text.splitlines()):
         if kind == "platform":
             driver_name = fields[0]
-        elif kind == "device" and len(fields) >= 11 and all(each.isdecimal() for each in fields[3:]):
+        elif kind == "device" and len(fields) >= 12 and all(each.isdecimal() for each in fields[3:]):
             found.append(_device(driver_name, fields))
     return found
 
 
 def _device(driver_name: str, fields: Sequence[str]) -> Device:
     name, version, driver, *numbers = fields
-    bits, units, memory, local, available, compiler, width, group, *sizes = map(int, numbers)
+    bits, units, memory, local, available, compiler, width, group, half, *sizes = map(int, numbers)
     kind = next((word for bit, word in _KINDS.items() if bits & bit), "device")
-    return Device(
-        platform=driver_name,
-        name=name.strip(),
-        version=version,
-        driver=driver,
-        kind=kind,
-        compute_units=units,
-        global_memory=memory,
-        local_memory=local,
-        available=bool(available),
-        has_compiler=bool(compiler),
-        float_width=width,
-        work_group=group,
-        work_items=tuple(sizes),
-    )
+    texts, flags = (driver_name, name.strip(), version, driver, kind), (bool(available), bool(compiler))
+    stated = (*texts, units, memory, local, *flags, width, group, bool(half), tuple(sizes))
+    return Device.model_validate(dict(zip(Device.model_fields, stated, strict=True)))
 
 
 # The exit codes of `listing.c`, which lists devices in a separate process: drivers may crash or hang.

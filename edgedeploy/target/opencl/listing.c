@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MOST = 16, LONGEST = 1024, NO_LIBRARY = 3, NO_PLATFORMS = 4 };
 
@@ -24,6 +25,7 @@ enum {
   DEVICE_NAME = 0x102B,
   DEVICE_DRIVER = 0x102D,
   DEVICE_VERSION = 0x102F,
+  DEVICE_EXTENSIONS = 0x1030,
   DEVICE_FLOAT_WIDTH = 0x103A
 };
 
@@ -51,6 +53,12 @@ static uint64_t number(void* device, uint32_t what) {
   return device_info(device, what, sizeof value, &value, NULL) == 0 ? value : 0;
 }
 
+static int has_half(void* device) {
+  static char extensions[1 << 16];
+  if (device_info(device, DEVICE_EXTENSIONS, sizeof extensions - 1, extensions, NULL) != 0) return 0;
+  return strstr(extensions, "cl_khr_fp16") != NULL;
+}
+
 static void print_device(void* device) {
   size_t sizes[MOST] = {0};
   const uint64_t dimensions = number(device, DEVICE_DIMENSIONS);
@@ -64,6 +72,7 @@ static void print_device(void* device) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
     printf("\t%llu", (unsigned long long)number(device, numbers[i]));
   }
+  printf("\t%d", has_half(device));
   for (uint64_t i = 0; i < dimensions && i < MOST; ++i) printf("\t%zu", sizes[i]);
   printf("\n");
 }

@@ -86,6 +86,8 @@ def settings_of(device: drivers.Device, registers: int) -> dict[str, int]:
         settings["units"] = device.compute_units
     if device.work_group > 0:
         settings["work_group"] = min(WORK_GROUP, 1 << device.work_group.bit_length() - 1)  # a power of two
+    if device.half:
+        settings["half"] = True
     # Drivers of graphics processors state the width 1 even if they read vectors at once, so theirs is ignored.
     if device.kind == "CPU" and device.float_width > 0:
         settings["vector"] = max(width for width in WIDTHS if width <= device.float_width)
