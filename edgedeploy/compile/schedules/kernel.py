@@ -17,7 +17,8 @@ from tvm.tirx import IterVar
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import LayerTypes, bits_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.tiles import is_worth_threads, ravelled, vector_length
+from edgedeploy.compile.strategy import SHORT_SUM
+from edgedeploy.compile.tiles import divisors, is_worth_threads, ravelled, vector_length
 from edgedeploy.target.board import Board
 
 Form = TypeVar("Form", bound=Configuration)
@@ -261,6 +262,38 @@ class Kernel:
     def partition(self, loop: Any) -> None:
         """Split a loop where conditions change: whole vectors stay vectors, and parts of a concat stay copies."""
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
+
+    def accumulate(self, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, list[Any]]:
+        """As `accumulate_inside`, in half precision in short sums; returns the block that adds products, too."""
+        schedule = self.schedule
+        _, reduced = self.spatial_and_reduced(sums, schedule.get_loops(sums))
+        part = self._part(reduced) if self.dtypes(sums)[-1] == "float16" else None
+        if part is None:
+            return sums, self.accumulate_inside(sums, loop, len(reduced), lanes, pixels=pixels, steps=steps)
+        parts = schedule.rfactor(part, 0)
+        schedule.compute_at(sums, loop, preserve_unit_loops=True)
+        dimensions = len(schedule.get(sums).iter_vars)
+        part, *of_tile = list(schedule.get_loops(sums)[-dimensions:])
+        self.unroll_tile(of_tile[-1 - pixels :], lanes)
+        count = len(schedule.get(parts).iter_vars) - dimensions
+        loops = self.accumulate_inside(parts, part, count, lanes, pixels=pixels, steps=steps)
+        schedule.decompose_reduction(sums, part)
+        schedule.set_scope(sums, 0, "local")
+        return parts, loops
+
+    def _part(self, loops: list[Any]) -> Any:
+        """The loop over the short sums of a long one; None for a short one, and for a prime number of terms."""
+        outer, terms = list(loops), 1
+        while outer and terms * self.extent(outer[-1]) <= SHORT_SUM:
+            terms *= self.extent(outer.pop())
+        if not outer:
+            return None
+        together = max(each for each in divisors(self.extent(outer[-1])) if each * terms <= SHORT_SUM)
+        if together > 1:
+            outer[-1], _ = self.schedule.split(outer[-1], [None, together])
+        elif terms == 1:
+            return None
+        return self.fused(outer)
 
     def accumulate_inside(
         self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0, steps: int = 1

@@ -60,7 +60,7 @@ def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
     # Batches and stacks are not divided among groups; nor is a single row.
     item = _bind(kernel, tiles, [*[1] * len(tiles), *astuple(chosen.group)][-len(tiles) :])
     kernel.unroll_tile(inner, chosen.vector)
-    kernel.accumulate_inside(block, item, len(reduced), chosen.vector, pixels=len(inner) - 1)
+    kernel.accumulate(block, item, chosen.vector, pixels=len(inner) - 1)
 
 
 def _has_loops(kernel: Kernel) -> bool:

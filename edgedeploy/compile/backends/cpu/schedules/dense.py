@@ -23,8 +23,7 @@ from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.schedules import access
 from edgedeploy.compile.schedules.kernel import Kernel, pack
-from edgedeploy.compile.strategy import SHORT_SUM
-from edgedeploy.compile.tiles import Tile, divisors
+from edgedeploy.compile.tiles import Tile
 from edgedeploy.target.board import Board
 
 # Pixels a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
@@ -71,7 +70,7 @@ def convolution(kernel: Kernel, board: Board) -> None:
     if order.slices > 1:
         sums, channels = _accumulate_slices(kernel, sums, task, tile, order.slices, lanes, steps)
     else:
-        sums, loops = accumulate(kernel, sums, tiles[-1] if tiles else task, lanes, pixels=2, steps=steps)
+        sums, loops = kernel.accumulate(sums, tiles[-1] if tiles else task, lanes, pixels=2, steps=steps)
         channels = loops[min(2, len(loops) - 1)]
     if order.by_channels:
         for name in padding:
@@ -82,40 +81,6 @@ def convolution(kernel: Kernel, board: Board) -> None:
         kernel.pad_inside(padding, task, board)
     if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
         _skip_padding(kernel, kernel.layer, tile, sums, channels)
-
-
-def accumulate(kernel: Kernel, sums: Any, loop: Any, lanes: int, *, pixels: int, steps: int = 1) -> tuple[Any, Any]:
-    """Sum up at once, or in half precision in short sums; returns the block that adds products, and its loops."""
-    schedule = kernel.schedule
-    _, reduced = kernel.spatial_and_reduced(sums, schedule.get_loops(sums))
-    part = _part(kernel, reduced) if kernel.dtypes(sums)[-1] == "float16" else None
-    if part is None:
-        return sums, kernel.accumulate_inside(sums, loop, len(reduced), lanes, pixels=pixels, steps=steps)
-    parts = schedule.rfactor(part, 0)
-    schedule.compute_at(sums, loop, preserve_unit_loops=True)
-    dimensions = len(schedule.get(sums).iter_vars)
-    part, *of_tile = list(schedule.get_loops(sums)[-dimensions:])
-    kernel.unroll_tile(of_tile[-1 - pixels :], lanes)
-    count = len(schedule.get(parts).iter_vars) - dimensions
-    loops = kernel.accumulate_inside(parts, part, count, lanes, pixels=pixels, steps=steps)
-    schedule.decompose_reduction(sums, part)
-    schedule.set_scope(sums, 0, "local")
-    return parts, loops
-
-
-def _part(kernel: Kernel, loops: list[Any]) -> Any:
-    """The loop over the short sums of a long one; None for a short one, and for a prime number of terms."""
-    schedule, outer, terms = kernel.schedule, list(loops), 1
-    while outer and terms * kernel.extent(outer[-1]) <= SHORT_SUM:
-        terms *= kernel.extent(outer.pop())
-    if not outer:
-        return None
-    together = max(each for each in divisors(kernel.extent(outer[-1])) if each * terms <= SHORT_SUM)
-    if together > 1:
-        outer[-1], _ = schedule.split(outer[-1], [None, together])
-    elif terms == 1:
-        return None
-    return kernel.fused(outer)
 
 
 def _accumulate_slices(
@@ -201,7 +166,7 @@ def matmul(kernel: Kernel, board: Board) -> None:
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
-    sums, _ = accumulate(kernel, product, task, lanes, pixels=1)
+    sums, _ = kernel.accumulate(product, task, lanes, pixels=1)
     # Short sums are added up in memory. Before elementary functions that are written out for each row, LLVM would keep
     # the sums of products in memory, too.
     looped = sums is not product and access.calls(schedule.get(output), POLYNOMIALS)

@@ -10,7 +10,6 @@ from typing import Any
 
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
-from edgedeploy.compile.backends.cpu.schedules.dense import accumulate
 from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.ir.types import bytes_of, lanes_for
@@ -75,7 +74,7 @@ def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: in
             schedule.parallel(schedule.fuse(*around, i, j, channel))
         channel = channel_in
     kernel.unroll_tile([pixel_in, channel], lanes)
-    accumulate(kernel, product, pixel, lanes, pixels=1, steps=steps)
+    kernel.accumulate(product, pixel, lanes, pixels=1, steps=steps)
 
 
 def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board) -> None:
