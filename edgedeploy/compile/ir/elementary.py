@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import Call, register_op_attr
+from tvm.target.codegen import llvm_cpu_has_features
 from tvm.tirx import FloatImm, Let, Select, Shuffle, Var, call_llvm_pure_intrin, const, reinterpret
 
 from edgedeploy.compile.ir.types import bits_of
@@ -193,7 +194,8 @@ def _reciprocal(named: _Names, divisor: Var, steps: int) -> Expression:
 
     Cores divide a vector in ten to thirty cycles. The reciprocal of infinity is 0.
     """
-    if not _for_aarch64():
+    is_half = bits_of(str(divisor.ty.dtype).split("x")[0]) == 16
+    if not _for_aarch64() or (is_half and not llvm_cpu_has_features("fullfp16")):
         return _like(divisor, 1.0) / divisor
     estimate = named(_neon("frecpe", divisor))
     for _ in range(steps):
