@@ -155,13 +155,12 @@ def _refused(what: str, why: str) -> UnsupportedError:
 
 def _lack(board: Board, wanted: str) -> str | None:
     """Why no network has layers in half precision on a board; `auto` is content with their weights."""
-    from edgedeploy.compile.backends import host_of
+    from edgedeploy.compile.backends import computes_in_half, host_of
 
-    if board.device is not None:
-        return "networks for a device compute in single precision"
-    cpu = host_of(board)
-    has = cpu.has_half or (wanted == "auto" and cpu.widens_half)
-    return None if has else f"{board.cpu} has no arithmetic in half precision"
+    if computes_in_half(board) or (wanted == "auto" and not board.device and host_of(board).widens_half):
+        return None
+    what = f"its {board.device.backend} device is not known to have" if board.device else f"{board.cpu} has no"
+    return f"{what} arithmetic in half precision"
 
 
 def _is_in_half(network: Network) -> bool:

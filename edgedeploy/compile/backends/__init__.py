@@ -25,6 +25,11 @@ def backend_of(board: Board) -> Backend:
     return backend
 
 
+def computes_in_half(board: Board) -> bool:
+    """Whether what networks run on has instructions for arithmetic in half precision."""
+    return board.device.half if board.device else host_of(board).has_half
+
+
 def forms() -> tuple[type[Configuration], ...]:
     """The forms that configurations may have, of all backends."""
     backends = (CpuBackend, *(resolve_name(kind(name).compiler) for name in KINDS))

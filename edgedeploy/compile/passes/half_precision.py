@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends import computes_in_half, host_of
 from edgedeploy.compile.ir import expressions as ir
 from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name
 from edgedeploy.compile.layers import Dense
@@ -476,7 +476,7 @@ class Trial(NamedTuple):
 
 def trial_of(network: Network, module: tvm.IRModule, board: Board) -> Trial:
     """The trial of a network for a board; its module was rewritten by the passes before `COMPUTE_IN_HALF`."""
-    waits = None if host_of(board).has_half else waiting(board)
+    waits = None if computes_in_half(board) else waiting(board)
     writer = _TrialWriter(module, waits)
     written = writer.written() if writer.described else module
     switches = {f"{SWITCH}{number}": layers for number, layers in enumerate(writer.switches)}
