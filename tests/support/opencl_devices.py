@@ -157,6 +157,25 @@ def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
     return faulty, real
 
 
+# What clang takes from a header of its own, which zig leaves out.
+_TYPES = "#define INFINITY __builtin_inff()\ntypedef unsigned char uchar; typedef unsigned short ushort;\n" + "".join(
+    f"typedef {each} {each}{lanes} __attribute__((ext_vector_type({lanes})));\n"
+    for each in ["char", "uchar", "short", "ushort", "int", "long", "half", "float"]
+    for lanes in (2, 4, 8, 16)
+)
+
+
+def kernels_of(compiled: Any, folder: Path) -> str:
+    """The kernels of a network, which clang takes for a device with half precision and without double."""
+    [kernels] = [each for library in compiled.code.libraries for each in library.imports]
+    source = str(kernels.inspect_source())
+    path = put(folder / "kernels.cl", "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + _TYPES + source)
+    device = "-cl-std=CL1.2 -cl-ext=-all,+cl_khr_fp16 -triple spir64 -D__opencl_c_named_address_space_builtins"
+    clang = [sys.executable, "-m", "ziglang", "clang", "-cc1", "-x", "cl", *device.split(), "-fdeclare-opencl-builtins"]
+    subprocess.run([*clang, "-fsyntax-only", "-Werror", str(path)], check=True)
+    return source
+
+
 _count = struct.Struct("<Q").pack
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,11 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, numpy_helper
-from support.agreement import assert_near, computed, network_of, random_inputs
+from support.agreement import assert_agrees, assert_near, computed, network_of, random_inputs
 from support.commands import Notebook, json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
+from support.opencl_devices import kernels_of
 from support.quantised_networks import write_digits
 
 from edgedeploy.base.progress import Progress
@@ -25,7 +27,7 @@ from edgedeploy.compile.backends.cpu import CpuBackend, winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.half_precision import GROWTH, LARGEST, MARGIN
-from edgedeploy.compile.pipeline import lower_network, optimise
+from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.demo import usage
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import CompileError, DownloadError
@@ -33,12 +35,14 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.quantised import Half, Kept
 from edgedeploy.model.tensors import Tensors
+from edgedeploy.runtime.opencl import device_named
 from edgedeploy.selftest import precision
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import with_half
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import tolerance_of
-from edgedeploy.target.board import load_board
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.opencl.device import devices_here
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
@@ -177,12 +181,15 @@ class TestSums:
 
 
 class TestAfterTheSum:
-    @pytest.mark.parametrize("board", ["rpi5", "local"])
+    @pytest.mark.parametrize("board", ["rpi5", "rpi4", "local"])
     @pytest.mark.parametrize(("name", "error", "relative"), [("sigmoid", 2.0**-10, 0), ("gelu", 0.0012, 2 * ROUNDOFF)])
     def test_activations_of_all_halves_are_right(
         self, name: str, error: float, relative: float, board: str, tmp_path: Path
     ) -> None:
-        """GELU doubles its input before it halves it, within the range that `MARGIN` leaves."""
+        """GELU doubles its input before it halves it, within the range that `MARGIN` leaves.
+
+        A Raspberry Pi 4 lacks half arithmetic, as may the CPU beside a device that has it.
+        """
         every = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(1, 8, 64, 128)
         values = every.astype(np.float64)
         with np.errstate(over="ignore"):
@@ -561,6 +568,85 @@ class TestRanges:
         assert np.isfinite(found).all()
 
 
+def device(**fields: object) -> Board:
+    """The profile of this machine's OpenCL device, if it had half precision."""
+    entry = {"half": True, "little_work": 0, **fields}
+    return resolve("local-opencl", {"device": entry, "precision": "auto"}).profile
+
+
+def operators() -> tuple[Graph, list[str]]:
+    """Operators of many kinds after a layer, which compute in half, or round to it what they computed in single."""
+    graph, data = begun(1, 16, 8, 8)
+    image = graph.conv(data, 16, 16, 1)
+    other, bound = graph.node("Sigmoid", image), graph.weight(np.float32(0.5))
+    rows = graph.reshape(image, 16, 64)
+    small = graph.node("Greater", bound, image)
+    return graph, [
+        graph.node("MaxPool", image, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        graph.node("ReduceMin", image, axes=[2, 3]),
+        graph.node("ReduceMean", image, axes=[2, 3]),
+        graph.node("Softmax", rows, axis=1),
+        graph.node("MatMul", rows, graph.node("Transpose", rows, perm=[1, 0])),
+        graph.node("Concat", image, other, axis=1),
+        graph.node("Where", small, image, graph.node("Neg", image)),
+        graph.node("Cast", small, to=TensorProto.FLOAT),
+        graph.node("Clip", image, graph.node("Neg", bound), bound),
+        graph.node("PRelu", image, graph.normal(16, 1, 1)),
+        graph.node("Max", image, other),
+        graph.node("Div", image, graph.node("Add", other, bound)),
+        *(graph.node(name, image) for name in ("Exp", "Erf", "Tanh", "HardSigmoid", "Softplus")),
+        graph.node("Pow", other, graph.weight(np.float32(1.7))),
+        graph.doubled(image),
+        gelu(graph, image),
+        silu(graph, image),
+    ]
+
+
+def layers() -> tuple[Graph, list[str]]:
+    """Layers of each kind, with short and long sums."""
+    graph, data = begun(1, 32, 9, 11)
+    rows = graph.reshape(graph.conv(data, 32, 96, 3, group=32), 63, 96)
+    return graph, [
+        graph.conv(data, 32, 24, 3, pads=[1, 1, 1, 1], strides=[2, 2]),
+        graph.conv(data, 32, 64, 1),
+        graph.conv(data, 32, 32, 9, pads=[4, 4, 4, 4], group=32),
+        graph.conv(graph.input("first", [1, 3, 33, 17]), 3, 16, 7, strides=[2, 2]),
+        graph.node("MatMul", rows, graph.normal(96, 40)),
+        graph.node("MatMul", rows, graph.node("Transpose", rows, perm=[1, 0])),
+    ]
+
+
+class TestDevices:
+    @pytest.mark.parametrize("made", [operators, layers])
+    def test_kernels_are_right(self, made: Callable[[], tuple[Graph, list[str]]], tmp_path: Path) -> None:
+        """By clang, and by a device here if one has half precision."""
+        graph, outputs = made()
+        network = network_of(graph, *outputs)
+        compiled = compile_network(in_half(network), device(vector=4))
+        assert not compiled.on_cpu
+        source = kernels_of(compiled, tmp_path)
+        assert "vstore8(" in source
+        assert "#pragma OPENCL EXTENSION cl_khr_fp16 : enable" in source
+        if name := next((each.name for each in devices_here() if each.half), None):
+            assert_agrees(compiled, network, 1e-2, device_named(name))
+
+    @pytest.mark.parametrize("terms", [64, 128])
+    def test_long_sums_consist_of_short_ones(self, terms: int, tmp_path: Path) -> None:
+        graph, data = begun(1, terms, 4, 4)
+        network = in_half(network_of(graph, graph.conv(data, terms, 16, 1)))
+        source = kernels_of(compile_network(network, device()), tmp_path)
+        assert ("_rf_local" in source) == (terms > 64)
+        assert re.search(r"half\d+ conv2d\w*_local", source)
+
+    def test_layers_are_chosen_for_a_device_with_it_alone(self) -> None:
+        network = network_of(*chain())
+        assert with_half(network, device(), recorded(network)).half == chosen(network)
+        assert with_choice(network, board="nuc-opencl").half is None
+
+
+# Boards without arithmetic in half precision, and why.
+WITHOUT = {"rpi4": "cortex-a72 has no", "nuc-opencl": "its opencl device is not known to have"}
+
 BUILD = "build", "digits", "--board", "rpi5"
 
 
@@ -581,9 +667,10 @@ class TestCommand:
         assert "in single precision" in explained
         assert "largest number of half precision" in " ".join(explained.split())
 
-    def test_half_is_refused_for_a_cpu_without_it(self, command: Command) -> None:
-        message = refusal(command, 12, "build", "digits", "--board", "rpi4", "--precision", "half")
-        assert "cortex-a72 has no arithmetic in half precision" in message
+    @pytest.mark.parametrize("board", WITHOUT)
+    def test_half_is_refused_without_its_arithmetic(self, command: Command, board: str) -> None:
+        message = refusal(command, 12, "build", "digits", "--board", board, "--precision", "half")
+        assert f"{WITHOUT[board]} arithmetic in half precision" in message
         assert "--precision single" in message
 
     def test_it_needs_its_pass(self, command: Command) -> None:
@@ -592,10 +679,12 @@ class TestCommand:
         said = refusal(command, 0, *build, "--precision", "auto")
         assert "is built in single precision: the pass compute-in-half is disabled" in said
 
-    def test_auto_is_single_for_a_cpu_without_it(self, command: Command) -> None:
-        code, out, err = command("build", "digits", "--board", "rpi4", "--precision", "auto", "--no-check")
+    @pytest.mark.parametrize("board", WITHOUT)
+    def test_auto_is_single_without_it(self, command: Command, board: str) -> None:
+        code, out, err = command("build", "digits", "--board", board, "--precision", "auto", "--no-check")
         assert code == 0
-        assert "is built in single precision: cortex-a72 has no arithmetic in half precision" in " ".join(err.split())
+        said = f"is built in single precision: {WITHOUT[board]} arithmetic in half precision"
+        assert said in " ".join(err.split())
         assert "precision:" not in out
 
 
