@@ -307,6 +307,19 @@ def test_concatenated_channels_that_are_read_twice_are_joined_once() -> None:
     assert [name for name in agreeing(graph, result).templates if "concat" in name]
 
 
+def test_the_boxes_and_scores_of_a_head_are_computed_part_by_part() -> None:
+    """Also where boxes need the same distances twice: with conditions inside, each score would look for its place."""
+    graph, data = begun(1, 16, 8, 8)
+    features = graph.conv(data, 16, 12, 1), graph.conv(data, 16, 12, 3, pads=[1] * 4, strides=[2, 2])
+    flat = [graph.reshape(each, 1, 12, size) for each, size in zip(features, (64, 16), strict=True)]
+    joined = graph.node("Concat", *flat, axis=2)
+    left, right, scores = (graph.slice(joined, start, end, 1) for start, end in ((0, 2), (2, 4), (4, 12)))
+    box = graph.node("Add", left, right), graph.node("Sub", right, left)
+    compiled = agreeing(graph, graph.node("Concat", *box, graph.node("Sigmoid", scores), axis=1))
+    [code] = [str(function) for name, function in compiled.module.functions.items() if "sigmoid" in name.name_hint]
+    assert code.count("T.vectorized") == code.count("pragma_loop_partition_hint")
+
+
 @pytest.mark.quick("size0-channels0-*", "size1-channels2-*", "size2-channels1-*")
 # Each size with each number of channels, and both with each padding.
 @pytest.mark.parametrize(
