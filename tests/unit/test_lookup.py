@@ -20,7 +20,7 @@ from edgedeploy.compile.pipeline import compile_network, lower_network
 pytestmark = pytest.mark.compiles
 
 BOARDS = {**OF_LAYERS, "icelake-server": x86("icelake-server", 512)}
-CHANNELS = 24
+CHANNELS = 32
 DATA = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16).repeat(CHANNELS, 1) / 8
 
 
@@ -32,8 +32,13 @@ def swish(graph: Quantised, data: str) -> str:
     return graph.node("HardSwish", data)
 
 
+def residual(graph: Quantised, data: str) -> str:
+    return graph.node("Add", silu(graph, data), graph.pair("data", 1 / 8, np.uint8(128)))
+
+
 VALUES: dict[Callable[..., str], Callable[[np.ndarray], np.ndarray]] = {
     silu: lambda x: x / (1 + np.exp(-x)),
+    residual: lambda x: x / (1 + np.exp(-x)) + DATA,
     gelu: lambda x: x / 2 * (1 + np.vectorize(lookup.math.erf)(x / 2**0.5)),
     sigmoid: lambda x: 1 / (1 + np.exp(-x)),
     swish: lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
@@ -88,8 +93,10 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.quick("rpi5-silu-0.02", "haswell-silu-0.02", "rpi-armhf-silu-0.02", "haswell-gelu-0.1")
-@pytest.mark.parametrize(("function", "scale"), [(silu, 0.02), (silu, 0.006), (silu, 0.1), (gelu, 0.1), (gelu, 0.006)])
+@pytest.mark.quick("rpi5-silu-0.02", "rpi5-residual-*", "rpi-armhf-silu-0.02", "haswell-residual-*")
+@pytest.mark.parametrize(
+    ("function", "scale"), [(silu, 0.02), (silu, 0.006), (residual, 0.1), (gelu, 0.1), (gelu, 0.004)]
+)
 @pytest.mark.parametrize("board", CPUS)
 def test_functions_near_a_relu_are_within_a_quarter_of_a_step(
     tmp_path: Path, tables: list[int], board: str, function: Callable[..., str], scale: float

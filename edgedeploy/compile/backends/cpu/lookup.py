@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,12 @@ _RELAX = {"nearbyint": "round", "pow": "power"}  # names of functions that Relax
 
 # Results are computed in sixteenths of their steps.
 _FRACTION = 4
+STEP = 1 << _FRACTION
 _ENTRIES = (16, 32, 64, 128)
 _MOST_BITS = 7  # of a place between two points
 # In steps of the result: a rest that is left out, and the largest error before results are rounded.
 _FADED, _LARGEST_ERROR = 1 / 8, 1 / 4
-_LARGEST = 2**15 - 1
+LARGEST = 2**15 - 1  # of int16; its opposite is one of int16, too
 _MOST = 2**8 - 1  # that a byte of a table holds
 _FAR = 2.0**20  # a value for which a function is as its limit
 
@@ -169,9 +171,10 @@ class NearRelu:
     shift: int  # what a point moved by `bits` is in finer units, in bits
     base: int
     points: np.ndarray  # integers from 0 to 255, above the base; one more than the table has entries
+    added: Any = None  # what is added to the function, in float32 and whole steps, if anything
 
-    def written(self, value: Any, zero_point: int) -> Any:
-        """Whole steps in int16, of x in int16, -32767 or more; moved by a zero point."""
+    def written(self, value: Any, added: Sequence[Any], zero_point: int) -> Any:
+        """Whole steps in int16, of x in int16, -32767 or more, and of what is added; moved by a zero point."""
 
         def number(each: int) -> Any:
             return const(each, "int16")
@@ -182,9 +185,9 @@ class NearRelu:
         point = lookup(index, self.points[:-1].astype(np.uint8)).astype("int16")
         slope = tirx.reinterpret("int8", lookup(index, self._slopes.astype(np.int8).view(np.uint8))).astype("int16")
         rest = (point << number(self.bits)) + slope * place >> number(self.shift)
-        moved = self.base + (zero_point << _FRACTION) + (1 << _FRACTION - 1)
-        total = call_llvm_pure_intrin("int16", "llvm.sadd.sat", tirx.max(value, number(0)) + rest, number(moved))
-        return total >> number(_FRACTION)
+        moved = number(self.base + (zero_point << _FRACTION) + (1 << _FRACTION - 1))
+        terms = [tirx.max(value, number(0)), rest, *added, moved]
+        return reduce(partial(call_llvm_pure_intrin, "int16", "llvm.sadd.sat"), terms) >> number(_FRACTION)
 
     def rest(self, size: np.ndarray) -> np.ndarray:
         """The difference from the multiple of `max(x, 0)` for `|x|`, as `written` computes it."""
@@ -202,7 +205,15 @@ class NearRelu:
 
 
 def near_relu(value: Any) -> NearRelu | None:
-    """The function near a ReLU that a float32 expression, in steps of its result, is of a part of it; else None."""
+    """The function near a ReLU that a float32 expression, in steps of its result, is of a part of it; else None.
+
+    It may be the sum of such a function and of something else.
+    """
+    if isinstance(value, tirx.Div | tirx.Mul) and isinstance(value.a, tirx.Add) and _is_constant(value.b):
+        for term, other in permutations((value.a.a, value.a.b)):
+            found = near_relu(type(value)(term, value.b))
+            if found and found.added is None and not any(map(_is_elementary, _parts_of(other))):
+                return replace(found, added=type(value)(other, value.b))
     parts = list(_parts_of(value))
     if not any(map(_is_elementary, parts)):
         return None
@@ -215,25 +226,26 @@ def near_relu(value: Any) -> NearRelu | None:
 
 
 def _near_relu(value: Any, argument: Any, slope: float) -> NearRelu | None:
-    scale, sizes = slope * 2**_FRACTION, np.arange(_LARGEST)
+    scale, sizes = slope * STEP, np.arange(LARGEST)
     above, below = (_evaluated(value, argument, sign * sizes / scale) for sign in (1, -1))
     assert above is not None
-    rest = above * 2**_FRACTION - sizes
-    left = np.flatnonzero(np.abs(rest) > _FADED * 2**_FRACTION)
-    if not len(left) or np.abs(rest / 2**_FRACTION - below).max() > _FADED / 2:
+    assert below is not None
+    rest = above * STEP - sizes
+    left = np.flatnonzero(np.abs(rest) > _FADED * STEP)
+    if not len(left) or np.abs(rest / STEP - below).max() > _FADED / 2:
         return None
     for entries in _ENTRIES:
         cell = int(left[-1] // entries).bit_length()
         bits, places = min(cell, _MOST_BITS), np.arange(entries + 1) << cell
-        points = np.append(np.where(np.abs(rest) > _FADED * 2**_FRACTION, rest, 0), 0)[places.clip(max=_LARGEST)]
+        points = np.append(np.where(np.abs(rest) > _FADED * STEP, rest, 0), 0)[places.clip(max=LARGEST)]
         finest = math.floor(math.log2(_MOST / max(np.ptp(points), 2 * np.abs(np.diff(points)).max())))
         shift = finest + bits
-        if places[-1] > _LARGEST + 1 or shift < 0:
+        if places[-1] > LARGEST + 1 or shift < 0:
             continue
         base = math.floor(points.min())
         whole = np.rint((points - base) * 2.0**finest).astype(np.int64).clip(max=_MOST)
         found = NearRelu(argument, scale, cell, bits, shift, base, whole)
-        if np.abs(found.rest(sizes) - rest).max() <= _LARGEST_ERROR * 2**_FRACTION:
+        if np.abs(found.rest(sizes) - rest).max() <= _LARGEST_ERROR * STEP:
             return found
     return None
 

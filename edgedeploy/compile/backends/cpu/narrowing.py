@@ -18,7 +18,7 @@ from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
-from edgedeploy.compile.backends.cpu.lookup import function_of_byte, has_lookup, near_relu
+from edgedeploy.compile.backends.cpu.lookup import LARGEST, STEP, function_of_byte, has_lookup, near_relu
 from edgedeploy.compile.backends.cpu.statements import new_operator, replaced, replaced_within, with_body
 from edgedeploy.compile.backends.cpu.steps import fuses
 from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
@@ -161,9 +161,11 @@ def narrow_by_instructions(
         near = near_relu(narrowing.value) if looks_up else None
         if near is None:
             return write(inside(narrowing), lanes)
-        argument = replaced_within(near.argument, in_float) * tirx.const(near.scale, "float32")
-        fine = write(_Narrowing(argument, -(2**15) + 1, 2**15 - 1, dtype="int16"), lanes)
-        return _within(near.written(fine, narrowing.zero_point), *narrowing.bounds).astype(narrowing.dtype)
+        terms = [(near.argument, near.scale), *([] if near.added is None else [(near.added, float(STEP))])]
+        scaled = [replaced_within(each, in_float) * tirx.const(scale, "float32") for each, scale in terms]
+        value, *added = (write(_Narrowing(each, -LARGEST, LARGEST, dtype="int16"), lanes) for each in scaled)
+        whole = near.written(value, added, narrowing.zero_point)
+        return _within(whole, *narrowing.bounds).astype(narrowing.dtype)
 
     return function.with_body(replaced(function.body, narrowed))
 
