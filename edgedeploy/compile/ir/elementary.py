@@ -192,10 +192,11 @@ def half_erf(value: Expression) -> Expression:
 def _reciprocal(named: _Names, divisor: Var, steps: int) -> Expression:
     """1 / divisor; on 64-bit ARM from an estimate of 8 bits, of which each of Newton's `steps` makes twice as many.
 
-    Cores divide a vector in ten to thirty cycles. The reciprocal of infinity is 0.
+    A division takes older cores twenty cycles or more. Those with half arithmetic divide singles beside other work; of
+    halves they have the estimate. The reciprocal of infinity is 0.
     """
     is_half = bits_of(str(divisor.ty.dtype).split("x")[0]) == 16
-    if not _for_aarch64() or (is_half and not llvm_cpu_has_features("fullfp16")):
+    if not _for_aarch64() or llvm_cpu_has_features("fullfp16") != is_half:
         return _like(divisor, 1.0) / divisor
     estimate = named(_neon("frecpe", divisor))
     for _ in range(steps):
