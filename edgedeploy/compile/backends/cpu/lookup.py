@@ -39,6 +39,9 @@ _ARITHMETIC = {
     tirx.Min: np.minimum,
     tirx.Max: np.maximum,
 }
+# The most parts of an expression, constants among them, that take less time than a table: a leaky ReLU has 20.
+_ARITHMETIC_PARTS = 24
+
 _ROUNDS = {"nearbyint", "round"}
 _RELAX = {"nearbyint": "round", "pow": "power"}  # names of functions that Relax has by others
 
@@ -144,15 +147,18 @@ class OfByte:
 
 
 def function_of_byte(value: Any) -> OfByte | None:
-    """The function of one byte that an expression of bytes is; None for others, and for mere arithmetic."""
-    if str(value.ty.dtype) not in _BYTES or not any(map(_is_elementary, _parts_of(value))):
-        return None
-    for part in _parts_of(value):
+    """The function of one byte that an expression of bytes is; None for others, and for a little arithmetic."""
+    parts = list(_parts_of(value))
+    for part in parts if str(value.ty.dtype) in _BYTES else ():
         if str(part.ty.dtype) in _BYTES and part is not value:
             every = np.arange(256, dtype=np.uint8).view(str(part.ty.dtype))
             table = _evaluated(value, part, every)
-            if table is not None:
-                return OfByte(part, table.view(np.uint8), str(value.ty.dtype))
+            if table is None:
+                continue
+            computed = len(parts) - len(list(_parts_of(part))) * sum(structural_equal(each, part) for each in parts)
+            if computed <= _ARITHMETIC_PARTS and not any(map(_is_elementary, parts)):
+                return None
+            return OfByte(part, table.view(np.uint8), str(value.ty.dtype))
     return None
 
 
