@@ -15,7 +15,7 @@ import numpy as np
 from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, package_of, resolved
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.demo.packaged import Detector
+from edgedeploy.demo.program import Detector
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.model.tensors import TensorSpec

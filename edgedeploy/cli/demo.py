@@ -124,8 +124,7 @@ def demo(
         return
     from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.output import saving
-    from edgedeploy.demo.packaged import PackagedProgram
-    from edgedeploy.demo.program import Program
+    from edgedeploy.demo.program import PackagedProgram, Program
     from edgedeploy.demo.spec import all_demos
     from edgedeploy.package.archive import SUFFIX
     from edgedeploy.vision.source import open_source

@@ -29,7 +29,7 @@ from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library
 from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
-from edgedeploy.demo.packaged import Detector
+from edgedeploy.demo.program import Detector
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import load_board

@@ -17,7 +17,7 @@ from support.networks import Graph, tiny
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
-from edgedeploy.demo.packaged import Detector
+from edgedeploy.demo.program import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.package.usage import Camera

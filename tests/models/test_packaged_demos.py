@@ -14,8 +14,7 @@ from support.library_programs import EXAMPLES, assert_as_python_says, compiled, 
 from edgedeploy.agent.library import write_library
 from edgedeploy.api.local_runtime import Network
 from edgedeploy.building import prepare
-from edgedeploy.demo.packaged import Detector
-from edgedeploy.demo.program import Program
+from edgedeploy.demo.program import Detector, Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.demo.packaged import look_of
 from edgedeploy.demo.pipeline import called, placed
+from edgedeploy.demo.program import look_of
 from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.vision.preprocess import input_size, place
 from edgedeploy.vision.results import Detection

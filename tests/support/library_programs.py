@@ -15,7 +15,7 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.build import OLDEST_GLIBC
 from edgedeploy.agent.library import write_library
-from edgedeploy.demo.packaged import Detector
+from edgedeploy.demo.program import Detector
 from edgedeploy.target.board import load_board
 from edgedeploy.target.toolchain import c_compiler, cxx_compiler
 from edgedeploy.vision.image import read_image

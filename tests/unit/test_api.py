@@ -17,7 +17,7 @@ from support.networks import Graph, tiny
 import edgedeploy as ed
 from edgedeploy.api.networks import Detections
 from edgedeploy.api.tuning import Tuned
-from edgedeploy.demo.packaged import Detector
+from edgedeploy.demo.program import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.records.events import RunEnded, TaskResult

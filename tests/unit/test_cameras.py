@@ -19,8 +19,7 @@ from edgedeploy.build_key import build_key
 from edgedeploy.compile.output.entries import taking_frames
 from edgedeploy.compile.output.explain import explain
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.demo.packaged import Detector
-from edgedeploy.demo.program import Program
+from edgedeploy.demo.program import Detector, Program
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.model.tensors import Steps

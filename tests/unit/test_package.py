@@ -29,8 +29,7 @@ from support.tflite_networks import small
 from edgedeploy.build_key import build_key
 from edgedeploy.building import build, prepare
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
-from edgedeploy.demo.packaged import Detector, look_of
-from edgedeploy.demo.program import Program
+from edgedeploy.demo.program import Detector, Program, look_of
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, NumericalError, PackageError, UnsupportedError
