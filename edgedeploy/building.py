@@ -23,10 +23,18 @@ from edgedeploy.model import quantised
 from edgedeploy.model.metadata import OWN
 from edgedeploy.model.tail.program import content_of
 from edgedeploy.package.abi import misfits, read_abi
-from edgedeploy.package.archive import SUFFIX, describe, read_manifest, read_package, write_package
+from edgedeploy.package.archive import (
+    SUFFIX,
+    WORK_NAME,
+    describe,
+    read_manifest,
+    read_package,
+    weight_members,
+    write_package,
+    written_work,
+)
 from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import LIBRARY_NAME, MAXIMUM_ENTRIES, TAIL_NAME, Check, Manifest, packageable
-from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
 from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 from edgedeploy.records.database import Records

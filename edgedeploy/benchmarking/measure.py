@@ -25,7 +25,7 @@ from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, this_m
 from edgedeploy.benchmarking.turns import Player, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
-from edgedeploy.package.members import read_work
+from edgedeploy.package.archive import read_work
 from edgedeploy.remote.place import Place
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
 from edgedeploy.selftest.tolerance import largest_difference

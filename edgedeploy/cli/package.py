@@ -84,8 +84,7 @@ def verify(packages: list[Path] = Argument(..., metavar="PACKAGE", help="The arc
 
     Example: edgedeploy package verify dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.package.archive import read_package
-    from edgedeploy.package.members import read_tails
+    from edgedeploy.package.archive import read_package, read_tails
 
     found = []
     for path in packages:

@@ -66,7 +66,7 @@ def run(
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
     from edgedeploy.api.networks import open_network
-    from edgedeploy.package.members import read_work
+    from edgedeploy.package.archive import read_work
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.profile import NAMES, profile_table, profiled
     from edgedeploy.runtime.session import check_tensors

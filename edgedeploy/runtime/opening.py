@@ -159,7 +159,7 @@ def open_on(
     temporarily: bool = False,
 ) -> list[Opened]:
     """Open packages on a connected board; their agents end with `stack`."""
-    from edgedeploy.package.members import read_tails
+    from edgedeploy.package.archive import read_tails
     from edgedeploy.release.layout import STAGING
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for

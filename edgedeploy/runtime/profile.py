@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from edgedeploy.base.text import count, printable
-from edgedeploy.package.members import FunctionWork
+from edgedeploy.package.archive import FunctionWork
 from edgedeploy.target.board import Board
 
 # The prefix of functions of TVM's virtual machine, which allocate and check tensors.

@@ -18,9 +18,8 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import Tensors, TensorSpec
-from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
+from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, read_tails
 from edgedeploy.package.manifest import MANIFEST_NAME
-from edgedeploy.package.members import read_tails
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.failures import failure
 from edgedeploy.remote.place import ChildProgram, Program, RemoteProgram

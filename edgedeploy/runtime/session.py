@@ -23,9 +23,8 @@ from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import Tensors, TensorSpec, shown
 from edgedeploy.package.abi import misfits
-from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.archive import read_manifest, read_package, read_tails, weights_of
 from edgedeploy.package.manifest import LIBRARY_NAME, TRANSFORM, Abi, Manifest
-from edgedeploy.package.members import read_tails, weights_of
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.target.devices import KINDS, runtime_of

@@ -14,10 +14,9 @@ import numpy as np
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.package.archive import describe
+from edgedeploy.package.archive import describe, weights_of
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
-from edgedeploy.package.members import weights_of
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, fractions, largest_difference, other_outputs
 from edgedeploy.target.board import Board, load_board

@@ -15,8 +15,15 @@ from support.networks import Graph, tiny
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
-from edgedeploy.package.members import WORK_NAME, FunctionWork, read_work
+from edgedeploy.package.archive import (
+    WORK_NAME,
+    FunctionWork,
+    describe,
+    read_manifest,
+    read_package,
+    read_work,
+    write_package,
+)
 from edgedeploy.runtime.profile import RUNTIME, profiled
 from edgedeploy.runtime.session import check_tensors
 from edgedeploy.target.board import load_board

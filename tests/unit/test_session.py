@@ -22,9 +22,8 @@ from edgedeploy.compile.output.packing import lifted
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import PackageError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.archive import read_manifest, read_package, weights_of
 from edgedeploy.package.manifest import LIBRARY_NAME
-from edgedeploy.package.members import weights_of
 from edgedeploy.runtime.session import Session
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve

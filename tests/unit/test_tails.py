@@ -25,9 +25,8 @@ from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.model.tail.program import MAXIMUM_TAIL, OPERATORS, Constant, Tail, parse_block
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
+from edgedeploy.package.archive import describe, read_manifest, read_package, read_tails, tails_of, write_package
 from edgedeploy.package.manifest import TAIL_NAME
-from edgedeploy.package.members import read_tails, tails_of
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
 from edgedeploy.target.resolved import resolve

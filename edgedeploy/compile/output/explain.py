@@ -19,7 +19,7 @@ from edgedeploy.compile.output.entries import entry_name
 from edgedeploy.compile.passes.layouts import SLOW_OPERATORS
 from edgedeploy.compile.pipeline import Lowered
 from edgedeploy.compile.schedules import Scheduled
-from edgedeploy.package.members import FunctionWork
+from edgedeploy.package.archive import FunctionWork
 
 FEW_STORES = 4_000  # values that one thread stores one by one within about a microsecond: fewer are not worth a line
 
