@@ -13,8 +13,7 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.compile.output.targets import check_target
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.records.events import Listener, RunEnded
-from edgedeploy.records.header import find_folder
+from edgedeploy.records.schema import Listener, RunEnded, find_folder
 from edgedeploy.runtime.opening import Place
 from edgedeploy.tuning.remote import Evaluation
 from edgedeploy.tuning.run import Options

@@ -60,7 +60,7 @@ def completing(names: str, *further: str, listed: bool = False) -> Callable[[str
     return beginning
 
 
-complete_records = completing("edgedeploy.records.header:folders")
+complete_records = completing("edgedeploy.records.schema:folders")
 
 
 @contextmanager
@@ -200,7 +200,7 @@ TuningRecordsOption = Annotated[
     Option(
         metavar="none|BOARD|DIR",
         help="Tuning records to use; default: the board's own.",
-        autocompletion=completing("edgedeploy.records.header:folders", "none"),
+        autocompletion=completing("edgedeploy.records.schema:folders", "none"),
     ),
 ]
 DemoOption = Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgedeploy.records.exchange import Merged
-    from edgedeploy.records.trial import TaskOverview, Trial
+    from edgedeploy.records.schema import TaskOverview, Trial
 
 # Characters of an error's end, where compilers and TVM put the cause.
 _ERROR_LETTERS = 100
@@ -35,8 +35,7 @@ def list_records() -> None:
     from rich.filesize import decimal
 
     from edgedeploy.records.database import read_records
-    from edgedeploy.records.header import folders
-    from edgedeploy.records.trial import overview
+    from edgedeploy.records.schema import folders, overview
 
     summaries: list[dict[str, Any]] = []
     for folder in folders():
@@ -81,9 +80,7 @@ def show(
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
     from edgedeploy.records.database import read_records
-    from edgedeploy.records.events import RunStarted
-    from edgedeploy.records.header import find_folder
-    from edgedeploy.records.trial import overview
+    from edgedeploy.records.schema import RunStarted, find_folder, overview
 
     folder = find_folder(name)
     content = read_records(folder)
@@ -109,8 +106,7 @@ def best(name: RecordsArgument) -> None:
     Example: edgedeploy records best rpi4
     """
     from edgedeploy.records.database import read_records
-    from edgedeploy.records.header import find_folder
-    from edgedeploy.records.trial import overview
+    from edgedeploy.records.schema import find_folder, overview
 
     tasks = overview(read_records(find_folder(name)).trials)
     print_result([vars(each) for each in tasks], _task_table(tasks, candidates=True))
@@ -126,7 +122,7 @@ def merge(
     Example: edgedeploy records merge laptop/records desk/records --into all/records
     """
     from edgedeploy.records.exchange import merge as merge_records
-    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.schema import find_folder
 
     folders, progress = [find_folder(source) for source in sources], shown_progress()
     _print_merged(merge_records(folders, _destination(into), progress))
@@ -141,7 +137,7 @@ def export(
     Example: edgedeploy records export rpi4 rpi4-records.jsonl
     """
     from edgedeploy.records.exchange import export as export_records
-    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.schema import find_folder
 
     trials = export_records(find_folder(name), output)
     size = output.stat().st_size
@@ -178,7 +174,7 @@ def prune(
     Example: edgedeploy records prune rpi4 --keep 8
     """
     from edgedeploy.records.exchange import prune as prune_records
-    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.schema import find_folder
 
     folder = find_folder(name)
     pruned = prune_records(folder, keep, dry_run=dry_run)
@@ -233,7 +229,7 @@ def _print_merged(merged: Merged) -> None:
 
 def _destination(name: str) -> Path:
     """The records folder of a board's name or a path, which need not exist."""
-    from edgedeploy.records.header import default_folder
+    from edgedeploy.records.schema import default_folder
     from edgedeploy.target.board import BOARDS
 
     return default_folder(name) if "/" not in name and name in BOARDS.names() else Path(name)

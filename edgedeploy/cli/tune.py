@@ -128,7 +128,7 @@ def tune_models(
     """
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.output.targets import check_target
-    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.schema import find_folder
     from edgedeploy.target.resolved import resolve
     from edgedeploy.tuning.remote import Evaluation
     from edgedeploy.tuning.run import Options
@@ -181,7 +181,7 @@ def report(
 
     Example: edgedeploy tune report rpi4 -o report.html
     """
-    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.schema import find_folder
     from edgedeploy.tuning.report.page import write_report
 
     folder = find_folder(records)

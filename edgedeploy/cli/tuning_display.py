@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from edgedeploy.base.progress import Progress, paced
 from edgedeploy.base.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.cli.console import ConsoleProgress, as_json, as_table, foreign, print_json_line, print_text, stderr
-from edgedeploy.records import events
-from edgedeploy.records.trial import Conditions, speed_up
+from edgedeploy.records import schema
+from edgedeploy.records.schema import Conditions, speed_up
 from edgedeploy.tuning.state import TITLES, RunState, TaskState, cells, end_to_end
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MOST_BOARDS = 6
 class Display(Progress):
     """Shows events, each by a call, and the progress of work between them. Calls may come from any thread."""
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: schema.Event) -> None:
         """Show an event."""
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class JsonDisplay(Display):
         self._clock = clock
         self._lock = RLock()
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: schema.Event) -> None:
         """Print it."""
         with self._lock:
             print_json_line(event.model_dump(mode="json"))
@@ -77,7 +77,7 @@ class JsonDisplay(Display):
 
     def note(self, text: str) -> None:
         """Print it as an event."""
-        self(events.Noted(text=text))
+        self(schema.Noted(text=text))
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """Leave it to the other display."""
@@ -90,7 +90,7 @@ class JsonDisplay(Display):
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print an event now and then; otherwise leave it to the other display."""
-        counted = paced(lambda done: self(events.Progressed(title=title, done=done, total=total)), self._clock)
+        counted = paced(lambda done: self(schema.Progressed(title=title, done=done, total=total)), self._clock)
         with self._beside.steps(title, total) as advance:
 
             def step() -> None:
@@ -112,24 +112,24 @@ class _TextDisplay(ConsoleProgress, Display):
         self._state = RunState(clock)
         self._lock = RLock()
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: schema.Event) -> None:
         with self._lock:
             self._state.follow(event)
             match event:
-                case events.RunStarted():
+                case schema.RunStarted():
                     self._say(_start_line(event))
-                case events.Noted(text=text):
+                case schema.Noted(text=text):
                     self.note(text)
-                case events.TaskEnded(result=result):
+                case schema.TaskEnded(result=result):
                     self._say(f"  {_result_line(result)}")
-                case events.RunEnded():
+                case schema.RunEnded():
                     self._end(event)
 
     def _say(self, line: str) -> None:
         """Print a line; names in it cannot break it."""
         self.note(printable(line))
 
-    def _end(self, ended: events.RunEnded) -> None:
+    def _end(self, ended: schema.RunEnded) -> None:
         whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
         if ended.interrupted:
             self._say(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
@@ -149,15 +149,15 @@ class LineDisplay(_TextDisplay):
         super().__init__(clock=clock)
         self._printed, self._printed_at = 0, clock()
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: schema.Event) -> None:
         """Print the lines of the event, if it is time for one."""
         with self._lock:
             super().__call__(event)
             match event:
-                case events.TaskStarted(task=summary):
+                case schema.TaskStarted(task=summary):
                     self._say(_task_line(self._state, summary))
                     self._printed, self._printed_at = 0, self._clock()
-                case events.Measured(trial=trial) if not trial.final:
+                case schema.Measured(trial=trial) if not trial.final:
                     if task := self._state.tasks.get(trial.workload):
                         self._print_progress(task)
 
@@ -184,13 +184,13 @@ class LiveDisplay(_TextDisplay):
         self._live: Live | None = None
         self._doing: list[Callable[[], str]] = []  # the current lines of work between events
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: schema.Event) -> None:
         """Show the event."""
         with self._lock:
-            if isinstance(event, events.RunEnded):
+            if isinstance(event, schema.RunEnded):
                 self.close()
             super().__call__(event)
-            if isinstance(event, events.RunStarted):
+            if isinstance(event, schema.RunStarted):
                 self._open()
             self._update()
 
@@ -272,7 +272,7 @@ class LiveDisplay(_TextDisplay):
         return table
 
 
-def _start_line(started: events.RunStarted) -> str:
+def _start_line(started: schema.RunStarted) -> str:
     trials = sum(task.trials for task in started.tasks)
     done = sum(task.done for task in started.tasks)
     parts = [
@@ -295,7 +295,7 @@ def _run_line(state: RunState) -> str:
     return ", ".join(parts)
 
 
-def _task_line(state: RunState, task: events.TaskSummary) -> str:
+def _task_line(state: RunState, task: schema.TaskSummary) -> str:
     place = list(state.tasks).index(task.workload) + 1
     work = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
     return f"{place} of {len(state.tasks)}: task {task.number}, {task.name} (weight {task.weight}{work})"
@@ -314,7 +314,7 @@ def _trial_line(task: TaskState) -> str:
     return ", ".join(parts)
 
 
-def _result_line(result: events.TaskResult) -> str:
+def _result_line(result: schema.TaskResult) -> str:
     return (
         f"task {result.number}, {result.name}: default {milliseconds(result.default_ms)} ms, "
         f"best {milliseconds(result.best_ms)} ms, {times(result.speed_up)}, "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import RecordsError
 from edgedeploy.records.database import Records
-from edgedeploy.records.header import Header, default_folder, find_folder, holds_records
+from edgedeploy.records.schema import Header, default_folder, find_folder, holds_records
 from edgedeploy.target.resolved import ResolvedBoard
 
 if TYPE_CHECKING:

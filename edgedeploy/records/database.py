@@ -20,10 +20,9 @@ from edgedeploy.base.closing import Closing
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write, is_folder
 from edgedeploy.errors import OutputError, RecordsError
-from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.records.header import DATABASE, Header
+from edgedeploy.records import schema
 from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, of_another_version, parse_header, require_plain
-from edgedeploy.records.trial import Trial, best_of, by_workload
+from edgedeploy.records.schema import DATABASE, Header, Trial, best_of, by_workload
 
 Item = TypeVar("Item", bound=Record)
 
@@ -122,9 +121,9 @@ class Records(Closing):
         self._trials = by_workload(kept)
         return len(kept), len(present) - len(kept)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: schema.Event) -> None:
         """Record the beginning or end of a run, or the end of a task; other events are not recorded."""
-        if isinstance(event, RunStarted | TaskEnded | RunEnded):
+        if isinstance(event, schema.RunStarted | schema.TaskEnded | schema.RunEnded):
             with self._changing() as connection:
                 _insert(connection, [], [event])
 
@@ -191,10 +190,10 @@ def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
     if version not in (0, _VERSION):
         raise of_another_version(str(path))
     # Before any of them is read: a table could be a view that never ends.
-    schema = {text for (text,) in connection.execute(f"SELECT sql FROM sqlite_master LIMIT {len(_SCHEMA) + 1}")}
-    if not version and not schema:
+    tables = {text for (text,) in connection.execute(f"SELECT sql FROM sqlite_master LIMIT {len(_SCHEMA) + 1}")}
+    if not version and not tables:
         return None
-    if schema != set(_SCHEMA):
+    if tables != set(_SCHEMA):
         raise ValueError("its tables are not those of tuning records")
     # Rows all together are no larger than the files: damaged ones can give a page many times.
     left = sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
@@ -212,7 +211,7 @@ def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
         raise ValueError("it does not have one header")
     header = parse_header(str(headers[0][0]), str(path))
     trials = list(map(_trial, rows(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
-    events = [EVENT.validate_json(text) for (text,) in rows("SELECT content FROM events ORDER BY rowid")]
+    events = [schema.EVENT.validate_json(text) for (text,) in rows("SELECT content FROM events ORDER BY rowid")]
     return Content(header, trials, events)
 
 
@@ -233,7 +232,7 @@ def _trial(row: tuple) -> Trial:
     return Trial.model_validate(fields)
 
 
-def _insert(connection: sqlite3.Connection, trials: Iterable[Trial], events: Iterable[Event]) -> None:
+def _insert(connection: sqlite3.Connection, trials: Iterable[Trial], events: Iterable[schema.Event]) -> None:
     connection.executemany(_INSERT, map(_row, trials))
     connection.executemany("INSERT INTO events VALUES (?)", ([event.model_dump_json()] for event in events))
 

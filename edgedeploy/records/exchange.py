@@ -13,9 +13,8 @@ from edgedeploy.base.files import is_file, is_folder, replacing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import RecordsError
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.header import default_folder
 from edgedeploy.records.lines import Content, read_lines
-from edgedeploy.records.trial import Trial, best_of, by_workload
+from edgedeploy.records.schema import Trial, best_of, by_workload, default_folder
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,7 @@ from pydantic_core import from_json
 
 from edgedeploy.base.documents import first_fault
 from edgedeploy.errors import RecordsError
-from edgedeploy.records.events import EVENT, Event
-from edgedeploy.records.header import Header
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import EVENT, Event, Header, Trial
 
 # Bytes. A trial takes less than 1 kB, the event of a run some 200 for each task; JSON takes up to twenty times the
 # memory of its text.

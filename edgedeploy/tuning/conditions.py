@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.records.trial import Conditions
+from edgedeploy.records.schema import Conditions
 
 # Runs a POSIX shell script on the board, and returns its output.
 Run = Callable[[str], str]

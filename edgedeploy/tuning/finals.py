@@ -22,8 +22,7 @@ from edgedeploy.building import Plan, Referenced
 from edgedeploy.compile.configuration import Configuration, Tuned, workload_hash
 from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.records.events import TaskResult
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import TaskResult, Trial
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, Runner, opening
 from edgedeploy.tuning.task import Task

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from edgedeploy.base.progress import Progress
 from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError, NoTrackerError, RpcError
-from edgedeploy.records.trial import Conditions, Failure
+from edgedeploy.records.schema import Conditions, Failure
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.failures import device_failure
 from edgedeploy.rpc.server import BoardServer

@@ -13,8 +13,7 @@ from datetime import datetime, timezone
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.records.database import Records
-from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary, Trial
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.finals import Finals, preferred
 from edgedeploy.tuning.measuring import Farm

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from edgedeploy.base.text import milliseconds, printable, significant, times
-from edgedeploy.records.events import Event, Measured, RunStarted, TaskEnded, TaskResult, TaskStarted, TaskSummary
-from edgedeploy.records.trial import Conditions, speed_up
+from edgedeploy.records import schema
+from edgedeploy.records.schema import Conditions
 
 TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
 
@@ -17,13 +17,13 @@ TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "fail
 class TaskState:
     """A task so far."""
 
-    summary: TaskSummary
+    summary: schema.TaskSummary
     # The numbers of the trials of this run; a trial that is measured again counts once
     measured: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)  # the numbers of the failures among them
     default_s: float | None = None  # the median of the untuned default, in seconds, if it was measured in this run
     best_s: float | None = None  # the best median so far, in seconds
-    result: TaskResult | None = None
+    result: schema.TaskResult | None = None
 
     @property
     def done(self) -> int:
@@ -40,7 +40,7 @@ class TaskState:
         """The rate of the best so far, in 10^9 operations a second."""
         return self.summary.mflop / self.best_s / 1e3 if self.best_s else None
 
-    def count(self, measured: Measured) -> None:
+    def count(self, measured: schema.Measured) -> None:
         """Count a trial. Those at a task's end repeat others, and do not count."""
         trial = measured.trial
         if trial.final:
@@ -59,31 +59,31 @@ class RunState:
         """Follow a run whose events come as they happen; `clock` gives seconds."""
         self._clock = clock
         self._begin = clock()
-        self.started: RunStarted | None = None
+        self.started: schema.RunStarted | None = None
         self.tasks: dict[str, TaskState] = {}
         self.current: TaskState | None = None
         self.conditions: dict[str, Conditions] = {}
 
-    def follow(self, event: Event) -> None:
+    def follow(self, event: schema.Event) -> None:
         """Update the state by an event."""
         match event:
-            case RunStarted():
+            case schema.RunStarted():
                 # One network may be tuned after the other.
                 self.started, self._begin = event, self._clock()
                 self.current, self.conditions = None, {}
                 self.tasks = {task.workload: TaskState(task) for task in event.tasks}
                 if event.conditions and event.hosts:
                     self.conditions[event.hosts[0]] = event.conditions
-            case TaskStarted(task=summary):
+            case schema.TaskStarted(task=summary):
                 self.current = self.tasks.setdefault(summary.workload, TaskState(summary))
                 if not self.current.measured:  # else it continues, and its trials were counted already
                     self.current.summary = summary
-            case Measured(trial=trial):
+            case schema.Measured(trial=trial):
                 if task := self.tasks.get(trial.workload):
                     task.count(event)
                 if trial.conditions:
                     self.conditions[trial.host] = trial.conditions
-            case TaskEnded(result=result):
+            case schema.TaskEnded(result=result):
                 if task := self.tasks.get(result.workload):
                     task.result = result
 
@@ -113,11 +113,11 @@ class RunState:
         return (self._clock() - self._begin) / self.done * self.left if self.done else None
 
 
-def cells(results: Sequence[TaskResult]) -> list[list[str]]:
+def cells(results: Sequence[schema.TaskResult]) -> list[list[str]]:
     """The rows of the table: one for each task, and their weighted sum if there are several."""
 
     def row(title: str, weight: str, default: float | None, best: float | None, *counts: int) -> list[str]:
-        gain = times(speed_up(default, best))
+        gain = times(schema.speed_up(default, best))
         return [title, weight, milliseconds(default), milliseconds(best), gain, *map(str, counts)]
 
     def total(values: Iterable[float | None]) -> float | None:

@@ -19,7 +19,7 @@ from edgedeploy.compile.pipeline import optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.errors import InputError
 from edgedeploy.model.network import Network
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import Trial
 from edgedeploy.target.board import Board
 
 

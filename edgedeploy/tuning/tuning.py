@@ -15,8 +15,7 @@ from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
-from edgedeploy.records.events import Listener, RunEnded, RunStarted
-from edgedeploy.records.header import Header, default_folder
+from edgedeploy.records.schema import Header, Listener, RunEnded, RunStarted, default_folder
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer

@@ -24,7 +24,7 @@ from support.virtual_boards import Start, left_on, said
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.records.database import read_records
-from edgedeploy.records.header import default_folder
+from edgedeploy.records.schema import default_folder
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard, down

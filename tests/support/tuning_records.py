@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.events import (
+from edgedeploy.records.lines import Content
+from edgedeploy.records.schema import (
+    DATABASE,
+    Conditions,
     Event,
+    Header,
     Measured,
     RunEnded,
     RunStarted,
@@ -19,10 +23,8 @@ from edgedeploy.records.events import (
     TaskResult,
     TaskStarted,
     TaskSummary,
+    Trial,
 )
-from edgedeploy.records.header import DATABASE, Header
-from edgedeploy.records.lines import Content
-from edgedeploy.records.trial import Conditions, Trial
 
 if TYPE_CHECKING:
     from edgedeploy.tuning.task import Task

@@ -20,7 +20,7 @@ from edgedeploy.api.tuning import Tuned
 from edgedeploy.demo.program import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.records.events import RunEnded, TaskResult
+from edgedeploy.records.schema import RunEnded, TaskResult
 from edgedeploy.release.push import Pushed
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.target.facts import Facts

@@ -126,7 +126,7 @@ BYSTANDERS = {
     "agent": "__init__ build edgedeploy_runtime recipe shipped",
     "base": "__init__ cache catalog closing extras files opencv plugins programs progress settings streams"
     " supervision text workers",
-    "records": "__init__ database events header lines trial",
+    "records": "__init__ database lines schema",
     "runtime": "__init__ opencl opening session timing",
     "virtual": "__init__ emulation",
     "zoo": "__init__ download store wheel",

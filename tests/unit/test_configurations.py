@@ -27,7 +27,7 @@ from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.model.network import Network
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
-from edgedeploy.records.header import Header
+from edgedeploy.records.schema import Header
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.opencl.profile import OpenCL, opencl_of

@@ -44,12 +44,11 @@ from support.tuning_records import (
 from edgedeploy.cli.records import complete_records
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
+from edgedeploy.records import schema
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.events import EVENT, Noted, RunEnded, TaskEnded
 from edgedeploy.records.exchange import Merged, Pruned, export, import_records, merge, prune
-from edgedeploy.records.header import DATABASE, Header, default_folder
 from edgedeploy.records.lines import LONGEST_LINE, read_lines
-from edgedeploy.records.trial import Conditions, Trial, overview
+from edgedeploy.records.schema import DATABASE, Conditions, Header, Trial, default_folder
 
 # Adds trials, says the number of each when it is recorded, and opens the folder anew every twenty.
 ADDING = """
@@ -140,10 +139,10 @@ def test_the_hash_of_all_bests_is_known_without_asking_and_changes_with_a_better
 
 
 def test_how_runs_began_and_ended_is_kept(tmp_path: Path) -> None:
-    ended = RunEnded(run="first", results=[result()], seconds=1.5)
-    told = [started(seed=3), TaskEnded(run="first", result=result()), ended]
+    ended = schema.RunEnded(run="first", results=[result()], seconds=1.5)
+    told = [started(seed=3), schema.TaskEnded(run="first", result=result()), ended]
     with Records.open(tmp_path, header()) as records:
-        for event in (Noted(text="hello"), *told):
+        for event in (schema.Noted(text="hello"), *told):
             records.note(event)
     assert read_records(tmp_path).events == told
 
@@ -299,7 +298,7 @@ def test_thousands_of_trials_are_read_in_a_second_of_the_processors_time(tmp_pat
 def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from edgedeploy.records.database import Records\n"
-        "from edgedeploy.records.trial import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
+        "from edgedeploy.records.schema import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
         "Records.open(Path(sys.argv[1])); assert not {'tvm', 'numpy'} & sys.modules.keys(), 'heavy'"
     )
     printed(sys.executable, "-c", script, filled(tmp_path))
@@ -310,10 +309,10 @@ SOUND = trial(3, 2.0, 1.0)
 
 
 def test_an_event_is_one_line_of_json_and_back() -> None:
-    event = RunEnded(run="r", results=[result(name="a\nb")], before_ms=10, after_ms=8, seconds=60)
+    event = schema.RunEnded(run="r", results=[result(name="a\nb")], before_ms=10, after_ms=8, seconds=60)
     line = event.model_dump_json()
     assert "\n" not in line
-    assert EVENT.validate_json(line) == event
+    assert schema.EVENT.validate_json(line) == event
 
 
 def test_a_trial_took_the_median_of_its_measurements_and_the_speed_up_is_of_the_best_over_the_default() -> None:
@@ -680,7 +679,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small records of every kind: a database in `new`, and exported lines."""
     root = tmp_path_factory.mktemp("records")
     with Records.open(filled(root / "new"), header()) as records:
-        records.note(RunEnded(run="first", results=[], seconds=1.0))
+        records.note(schema.RunEnded(run="first", results=[], seconds=1.0))
     export(root / "new", root / "lines")
     return root
 
@@ -691,7 +690,7 @@ def use(source: Path, elsewhere: Path, case: int) -> bool:
     def look() -> None:
         with Records.open(source) as records:
             records.best(LARGER)
-        overview(read_records(source).trials)
+        schema.overview(read_records(source).trials)
 
     def add() -> None:
         with Records.open(source, header()) as records:
@@ -722,7 +721,7 @@ STRANGE = st.recursive(
     lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
     max_leaves=5,
 )
-FIELDS = {*Trial.model_fields, *Header.model_fields, *RunEnded.model_fields, "space", "more"}
+FIELDS = {*Trial.model_fields, *Header.model_fields, *schema.RunEnded.model_fields, "space", "more"}
 
 
 @examples(200)

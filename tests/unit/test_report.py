@@ -20,8 +20,7 @@ from support.tuning_records import HOSTILE, START, Simulation, trial, trials_of,
 
 from edgedeploy.base.text import json_text, printable, significant
 from edgedeploy.errors import OutputError, RecordsError, UnsupportedError
-from edgedeploy.records.events import Event, Measured, RunEnded, TaskEnded
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import Event, Measured, RunEnded, TaskEnded, Trial
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone, chart
 from edgedeploy.report.page import html, render

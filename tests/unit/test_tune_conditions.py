@@ -9,8 +9,7 @@ import pytest
 from support.commands import Notebook, executable, put
 
 from edgedeploy.errors import BoardConnectionError, InputError
-from edgedeploy.records.header import default_folder
-from edgedeploy.records.trial import Conditions
+from edgedeploy.records.schema import Conditions, default_folder
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning.conditions import Run, Throttling, governor

@@ -15,8 +15,7 @@ from support.tuning_records import HOSTILE, Simulation
 from edgedeploy.cli import console, tuning_display
 from edgedeploy.cli.global_options import GlobalOptions, set_global_options
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display
-from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded
-from edgedeploy.records.trial import Conditions
+from edgedeploy.records.schema import EVENT, Conditions, Event, Measured, Noted, Progressed, RunEnded, TaskEnded
 
 RUN = Simulation()
 

@@ -23,7 +23,7 @@ from edgedeploy.compile.configuration import Configuration, untuned
 from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import Trial
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from edgedeploy.base.text import count, milliseconds, significant
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.schema import Trial
 from edgedeploy.report.charts import chart
 
 # In ms; no clock measures shorter times, which only files of others have.

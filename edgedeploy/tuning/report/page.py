@@ -13,11 +13,10 @@ from edgedeploy.base.files import write_text
 from edgedeploy.base.text import count, duration, significant
 from edgedeploy.compile.ir.types import lanes_for
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.records import schema
 from edgedeploy.records.database import read_records
-from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
-from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
-from edgedeploy.records.trial import Trial, by_workload, overview
+from edgedeploy.records.schema import Header, Trial, by_workload
 from edgedeploy.report import require_report
 from edgedeploy.report.page import html, render
 from edgedeploy.target.resolved import resolve
@@ -35,15 +34,15 @@ _OPERATIONS = 2  # a multiplication and an addition
 class _Run:
     """A run with its own results, by workload, and trials; one that was killed has no end."""
 
-    started: RunStarted
-    ended: RunEnded | None = None
-    results: dict[str, TaskResult] = field(default_factory=dict)
+    started: schema.RunStarted
+    ended: schema.RunEnded | None = None
+    results: dict[str, schema.TaskResult] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Task:
-    result: TaskResult  # of the last run that ended it, otherwise from its trials
+    result: schema.TaskResult  # of the last run that ended it, otherwise from its trials
     ended: bool
     mflop: float  # 0 if no run stated it
     trials: list[Trial]
@@ -70,7 +69,9 @@ def _networks_of(content: Content) -> list[tuple[str, list[_Run], list[_Task]]]:
     networks = [(name, own, _tasks(own, trials)) for name, own in named.items()]
     named_tasks = {task.result.workload for _, _, tasks in networks for task in tasks}
     strays = [
-        TaskSummary(number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0)
+        schema.TaskSummary(
+            number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0
+        )
         for number, (key, each) in enumerate(trials.items())
         if key not in named_tasks
     ]
@@ -80,14 +81,14 @@ def _networks_of(content: Content) -> list[tuple[str, list[_Run], list[_Task]]]:
     return networks
 
 
-def _runs(events: Iterable[Event]) -> dict[str, _Run]:
+def _runs(events: Iterable[schema.Event]) -> dict[str, _Run]:
     runs: dict[str, _Run] = {}
     for event in events:
-        if isinstance(event, RunStarted):
+        if isinstance(event, schema.RunStarted):
             runs[event.run] = _Run(event)
-        elif isinstance(event, TaskEnded) and (run := runs.get(event.run)):
+        elif isinstance(event, schema.TaskEnded) and (run := runs.get(event.run)):
             run.results[event.result.workload] = event.result
-        elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
+        elif isinstance(event, schema.RunEnded) and (run := runs.get(event.run)):
             run.ended = event
     return runs
 
@@ -99,13 +100,13 @@ def _tasks(runs: list[_Run], trials: dict[str, list[Trial]]) -> list[_Task]:
     return sorted(tasks, key=lambda task: task.result.number)
 
 
-def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | None = None) -> _Task:
+def _task_of(summary: schema.TaskSummary, trials: list[Trial], result: schema.TaskResult | None = None) -> _Task:
     if result:
         return _Task(result, True, summary.mflop, trials)
     searched = [trial for trial in trials if not trial.final]
-    known = vars(overview(trials)[0]) if trials else {}
+    known = vars(schema.overview(trials)[0]) if trials else {}
     best: dict[str, Any] = {name: known.get(name) for name in ("default_ms", "best_ms", "configuration")}
-    derived = TaskResult(
+    derived = schema.TaskResult(
         **summary.model_dump(include={"number", "name", "workload", "weight"}),
         **best,
         trials=len(searched),
