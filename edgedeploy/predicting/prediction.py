@@ -18,8 +18,7 @@ from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from edgedeploy.predicting.record import LINE, MISSES, RUNTIME, Ownership, Record, owners, windows
 from edgedeploy.predicting.recording import record_package
 from edgedeploy.predicting.tools import Llvm, Means, products
-from edgedeploy.target.board import Board
-from edgedeploy.target.core_model import CoreModel, Memory
+from edgedeploy.target.board import Board, CoreModel, Memory
 
 _FORESEEN_TURNS = 32  # the most turns of a loop whose end the branch predictor foresees, if their number never changes
 

@@ -14,8 +14,7 @@ from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
 from edgedeploy.predicting.record import BLOCKS, LINE, Record, read_record
 from edgedeploy.predicting.tools import recorder, recording_emulator
 from edgedeploy.selftest.emulator import Emulator, write_package
-from edgedeploy.target.board import Board
-from edgedeploy.target.core_model import CoreModel
+from edgedeploy.target.board import Board, CoreModel
 from edgedeploy.target.hosts import cpuinfo_of
 from edgedeploy.virtual.emulation import emulation_of, register, require_means
 from edgedeploy.virtual.rootfs import rootfs

@@ -21,8 +21,7 @@ from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError, UnsupportedError
 from edgedeploy.predicting.record import WIDTH, Block
-from edgedeploy.target.board import BOARDS, Board, load_board
-from edgedeploy.target.core_model import CoreModel
+from edgedeploy.target.board import BOARDS, Board, CoreModel, load_board
 from edgedeploy.target.toolchain import c_compiler, link_shared
 from edgedeploy.target.triples import architecture_of
 

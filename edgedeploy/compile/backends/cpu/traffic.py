@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edgedeploy.target.board import Board
-from edgedeploy.target.core_model import Costs
+from edgedeploy.target.board import Board, Costs
 
 LINE = 64  # bytes of a cache line, on all processors that edgedeploy has profiles of
 MEMORY_BYTES = 4  # bytes that arrive per cycle from beyond the L2 cache at most
