@@ -15,13 +15,12 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.release.gate import AccuracyRule
-from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import Release, check_id, check_model, made_at
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import DEFAULT_KEEP, Pushed, bring, push, release_for
 from edgedeploy.release.record import Entry
 from edgedeploy.release.steps import Inventory, inventories
-from edgedeploy.release.switching import activate, previous, sweep
+from edgedeploy.release.switching import HealthCheck, activate, previous, sweep
 from edgedeploy.remote.address import addresses, parse_address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe

@@ -19,7 +19,7 @@ from edgedeploy.errors import BoardConnectionError, InputError, OutputError
 if TYPE_CHECKING:
     from edgedeploy.base.progress import Progress
     from edgedeploy.frontends.format import ImportOptions
-    from edgedeploy.release.health import HealthCheck
+    from edgedeploy.release.switching import HealthCheck
     from edgedeploy.remote.address import Address
     from edgedeploy.remote.connection import Connection
     from edgedeploy.runtime.opening import Place
@@ -399,6 +399,6 @@ class Health:
 
     def of(self, board: ResolvedBoard) -> HealthCheck | None:
         """The check of the options or the board's profile; an InputError if the option's is not a valid command."""
-        from edgedeploy.release.health import HealthCheck
+        from edgedeploy.release.switching import HealthCheck
 
         return HealthCheck.chosen(board.profile, self.health_check, self.health_check_timeout)

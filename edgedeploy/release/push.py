@@ -24,10 +24,9 @@ from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release import steps
 from edgedeploy.release.gate import AccuracyRule, check_abi, check_space
-from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import RELEASES, TRIALS, Release
 from edgedeploy.release.lock import locked
-from edgedeploy.release.switching import commit, sweep
+from edgedeploy.release.switching import HealthCheck, commit, sweep
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe

@@ -26,10 +26,10 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.model.quantised import Agreement, Quantisation
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.release.gate import AccuracyRule
-from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, push, push_all
+from edgedeploy.release.switching import HealthCheck
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.target.board import load_board

@@ -19,10 +19,9 @@ from support.services import BASE
 from support.virtual_boards import Bench
 
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
-from edgedeploy.release.health import MOST_BYTES, HealthCheck
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import bring, push
-from edgedeploy.release.switching import previous
+from edgedeploy.release.switching import MOST_BYTES, HealthCheck, previous
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opening

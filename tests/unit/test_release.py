@@ -16,9 +16,9 @@ from edgedeploy.errors import InputError, ReleaseError, UnsuitableBoardError
 from edgedeploy.package.manifest import Abi
 from edgedeploy.release import steps
 from edgedeploy.release.gate import check_abi, check_space
-from edgedeploy.release.health import CHECK, HealthCheck
 from edgedeploy.release.layout import BASE, is_id
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Event, Record
+from edgedeploy.release.switching import HEALTH_CHECK, HealthCheck
 from edgedeploy.remote import facts
 from edgedeploy.remote.connection import Completed
 from edgedeploy.target.board import load_board
@@ -124,7 +124,7 @@ def test_names_of_releases_are_times_and_hashes() -> None:
 
 def checked(shell: list[str], folder: Path, command: str, limit_s: int = 30) -> subprocess.CompletedProcess[str]:
     """A check, run as boards run it, but here."""
-    arguments = [*shell, "-c", CHECK, "sh", str(folder), str(limit_s), "digits", "ID", command]
+    arguments = [*shell, "-c", HEALTH_CHECK, "sh", str(folder), str(limit_s), "digits", "ID", command]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
