@@ -8,8 +8,8 @@ from edgedeploy.base.files import write_text
 from edgedeploy.base.text import count, json_text, significant
 from edgedeploy.benchmarking.report import BEST, Report, Row, notes
 from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
+from edgedeploy.report import html, render
 from edgedeploy.report.charts import chart, short
-from edgedeploy.report.page import html, render
 
 # Colours that most people can tell apart, in the order of the engines; ours is the first.
 COLOURS = (

@@ -23,7 +23,7 @@ from edgedeploy.base.text import json_text
 from edgedeploy.errors import InputError
 from edgedeploy.live.showing import Showing
 from edgedeploy.remote import LOOPBACK
-from edgedeploy.report.page import render
+from edgedeploy.report import render
 
 # Hosts in requests of this machine's own browsers; another name would be DNS rebinding. The port may be a tunnel's.
 _HOSTS = (LOOPBACK, "localhost")

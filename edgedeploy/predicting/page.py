@@ -10,8 +10,8 @@ from edgedeploy.base.files import write_text
 from edgedeploy.base.text import significant
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Cycles, FunctionCycles, Prediction
+from edgedeploy.report import html, render
 from edgedeploy.report.charts import chart, short
-from edgedeploy.report.page import html, render
 
 # Functions of a chart; all others are one bar.
 _MOST = 24

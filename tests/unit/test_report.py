@@ -21,9 +21,8 @@ from support.tuning_records import HOSTILE, START, Simulation, trial, trials_of,
 from edgedeploy.base.text import json_text, printable, significant
 from edgedeploy.errors import OutputError, RecordsError, UnsupportedError
 from edgedeploy.records.schema import Event, Measured, RunEnded, TaskEnded, Trial
-from edgedeploy.report import require_report
+from edgedeploy.report import html, render, require_report
 from edgedeploy.report.charts import alone, chart
-from edgedeploy.report.page import html, render
 from edgedeploy.tuning.report.charts import convergence, temperatures
 from edgedeploy.tuning.report.page import write_report
 

@@ -17,8 +17,7 @@ from edgedeploy.records import schema
 from edgedeploy.records.database import read_records
 from edgedeploy.records.lines import Content
 from edgedeploy.records.schema import Header, Trial, by_workload
-from edgedeploy.report import require_report
-from edgedeploy.report.page import html, render
+from edgedeploy.report import html, render, require_report
 from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning.report.charts import convergence, temperatures
 from edgedeploy.tuning.state import TITLES, cells, end_to_end
