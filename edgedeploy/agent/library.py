@@ -19,7 +19,7 @@ from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources
 from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
 from edgedeploy.agent.recipe import LIBRARY, library_sources, load_recipe
 from edgedeploy.base.catalog import builtin_folder
-from edgedeploy.base.files import cannot_write, filling, replacing, write_text
+from edgedeploy.base.files import filling, replacing, write_text, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, OutputError
@@ -54,7 +54,7 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
     The folder is created if it is missing. Files of an earlier call are replaced; a folder with anything else is
     refused. Returns the files, relative to the folder, without a wheel if Python has no name for the architecture.
     """
-    try:
+    with writing(folder):
         if folder.exists() and any(folder.iterdir()) and not (folder / "include" / _HEADERS[0]).is_file():
             why, hints = "it holds something else", ["name a new folder, or an empty one"]
             raise OutputError(f"the library is not written to {folder}", why=why, hints=hints)
@@ -79,8 +79,6 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
         link = Path("lib", LIBRARY_NAME.removesuffix(".1"))  # what linkers look for
         (folder / link).unlink(missing_ok=True)
         (folder / link).symlink_to(LIBRARY_NAME)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     return [*files, link]
 
 
@@ -152,13 +150,11 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
         )
     sources = sorted((builtin_folder() / "examples" / language).iterdir())
     texts = {Path(source.name): source.read_text(encoding="utf-8") for source in sources if source.is_file()}
-    try:
+    with writing(folder):
         for name in texts:
             if (folder / name).exists():
                 hints = ["name a new folder, or remove that file"]
                 raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
         for name, text in texts.items():
             write_text(folder / name, text.replace(f'"{_EXAMPLE}"', f'"{model}"'))
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     return list(texts)

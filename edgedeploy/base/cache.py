@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.base.files import cannot_write, exchange, folder_lock, is_file, is_folder
+from edgedeploy.base.files import exchange, folder_lock, is_file, is_folder, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.settings import cache_folder
 
@@ -49,22 +49,19 @@ class FolderCache:
             logging.getLogger(__name__).info("not %s again: %s", what, entry)
             return entry
         creating = entry.with_name(f".making-{key}")
-        try:
-            with folder_lock(creating, progress):
-                if sound(entry):  # another process has just created it
-                    _remove(creating)
-                    return entry
-                try:
-                    for left in creating.iterdir():  # by a killed process
-                        _remove(left)
-                    progress.note(f"{what} (cached for later runs)")
-                    create(creating)
-                except BaseException:
-                    shutil.rmtree(creating, ignore_errors=True)
-                    raise
-                _move(creating, entry)
-        except OSError as error:
-            raise cannot_write(entry, error) from error
+        with writing(entry), folder_lock(creating, progress):
+            if sound(entry):  # another process has just created it
+                _remove(creating)
+                return entry
+            try:
+                for left in creating.iterdir():  # by a killed process
+                    _remove(left)
+                progress.note(f"{what} (cached for later runs)")
+                create(creating)
+            except BaseException:
+                shutil.rmtree(creating, ignore_errors=True)
+                raise
+            _move(creating, entry)
         return entry
 
     def get_file(

@@ -22,17 +22,14 @@ def replacing(path: Path) -> Iterator[Path]:
     if is_folder(path):
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        with filling(path.parent), leaving(temporary):
-            try:
-                temporary.touch()
-                yield temporary
-                temporary.replace(path)
-            finally:
-                with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), filling(path.parent), leaving(temporary):
+        try:
+            temporary.touch()
+            yield temporary
+            temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -117,7 +114,7 @@ def _is_same_folder(folder: Path, descriptor: int) -> bool:
 
 def append_line(path: Path, line: str) -> None:
     """Append a line, on its own even if a full disk or a killed process cut off the one before."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -125,6 +122,13 @@ def append_line(path: Path, line: str) -> None:
             stream.seek(max(0, size - 1))
             torn = stream.read(1) not in (b"", b"\n")
             stream.write(("\n" * torn + line + "\n").encode())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Report what the system refuses within the block as `cannot_write` does."""
+    try:
+        yield
     except OSError as error:
         raise cannot_write(path, error) from error
 

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from edgedeploy.base.cache import key_of
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import cannot_write, is_folder
+from edgedeploy.base.files import is_folder, writing
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import schema
 from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, of_another_version, parse_header, require_plain
@@ -247,10 +247,8 @@ def _require_same(folder: Path, header: Header, present: Header) -> None:
 
 
 def _connect(folder: Path) -> sqlite3.Connection:
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     with _writing(folder / DATABASE):
         return sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
 

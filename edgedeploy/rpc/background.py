@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import cannot_write, write_text
+from edgedeploy.base.files import write_text, writing
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import RpcError, UnknownNameError
 from edgedeploy.virtual.process import Process
@@ -84,11 +84,9 @@ def stop(part: Part) -> None:
 def detached(arguments: Sequence[str]) -> Part:
     """Run `edgedeploy rpc` with these arguments in the background, and wait until it serves."""
     log = _folder() / f"{time.time_ns()}.log"
-    try:
+    with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         process = Process.start([sys.executable, "-m", "edgedeploy", "rpc", *arguments], log)
-    except OSError as error:
-        raise cannot_write(log, error) from error
     try:
         deadline = time.monotonic() + _START_S
         while process.alive and time.monotonic() < deadline:

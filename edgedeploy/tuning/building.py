@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.base.closing import Closing
-from edgedeploy.base.files import cannot_write
+from edgedeploy.base.files import writing
 from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.native import MEASURING, THREAD_POOL
@@ -157,11 +157,8 @@ class Builder(WorkerPool):
 
     def _require_space(self) -> None:
         """Raise an error if the disk is full, which may be why something else failed."""
-        try:
-            with tempfile.TemporaryFile(dir=self._folder) as stream:
-                stream.write(bytes(_SPACE_BYTES))
-        except OSError as error:
-            raise cannot_write(self._folder, error) from error
+        with writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as stream:
+            stream.write(bytes(_SPACE_BYTES))
 
 
 def _arguments(function: PrimFunc) -> list[Argument]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import cannot_write
+from edgedeploy.base.files import writing
 from edgedeploy.base.programs import capture, wait_until
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.settings import user_folder
@@ -101,7 +101,7 @@ def up(
         root = rootfs(suite, emulation.debian, progress, more)
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
-            try:
+            with writing(folder):
                 with socket.create_server((HOST, 0)) as listener:
                     port = listener.getsockname()[1]
                 environment = board.device.environment if board.device else {}
@@ -122,8 +122,6 @@ def up(
                     process=process,
                 )
                 (folder / _RECORD).write_text(virtual.model_dump_json(), encoding="utf-8")
-            except OSError as error:
-                raise cannot_write(folder, error) from error
             try:
                 _await_sshd(virtual)
             except BaseException:
@@ -210,11 +208,9 @@ def _states() -> Path:
 def _claimed(name: str) -> Iterator[None]:
     """Lock a name, so that nobody else starts a board with it."""
     path = _states() / f".{name}.lock"
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("w")
-    except OSError as error:
-        raise cannot_write(path, error) from error
     with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield

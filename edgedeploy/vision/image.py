@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 import cv2
 import numpy as np
 
-from edgedeploy.base.files import cannot_write, is_folder, replacing
+from edgedeploy.base.files import is_folder, replacing, writing
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.model.tensors import shown
 from edgedeploy.vision import MAX_PIXELS
@@ -119,11 +119,9 @@ def check_place(path: Path) -> None:
     if is_folder(path):
         raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
     folder = path.absolute().parent
-    try:
+    with writing(path):  # a folder on the way may not be entered
         while not folder.exists():
             folder = folder.parent
-    except OSError as error:  # a folder on the way may not be entered
-        raise cannot_write(path, error) from error
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(
             f"cannot write {path}",

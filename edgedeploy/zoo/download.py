@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from edgedeploy.base.files import cannot_write, folder_lock, sha256_of
+from edgedeploy.base.files import folder_lock, sha256_of, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError
 from edgedeploy.version import __version__
@@ -54,31 +54,28 @@ def download(
         sha256: lower-case hexadecimal.
     """
     part = part_of(target)
-    try:
-        with folder_lock(target.parent, progress):
-            if _size(target) == size and sha256_of(target) == sha256:
-                return
-            for attempt in range(patience.attempts):
-                try:
-                    if _size(part) != size:
-                        _transfer(url, part, size, progress, patience)
-                    break
-                except _TransferBrokenError as error:
-                    if attempt + 1 == patience.attempts:
-                        kept = f"; the next pull goes on after {_size(part):,} of {size:,} bytes" if _size(part) else ""
-                        raise DownloadError(
-                            f"the download of {target.name} did not finish", why=f"{error}{kept}"
-                        ) from error
-                    seconds = patience.pause * 2**attempt
-                    progress.note(f"{target.name}: {error}; trying again in {seconds:g} s")
-                    time.sleep(seconds)
-            found = sha256_of(part)
-            if found != sha256:
-                part.unlink()
-                raise _not_the_file(part, f"its SHA-256 is {found}, but should be {sha256}; it was removed")
-            part.replace(target)
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    with writing(target), folder_lock(target.parent, progress):
+        if _size(target) == size and sha256_of(target) == sha256:
+            return
+        for attempt in range(patience.attempts):
+            try:
+                if _size(part) != size:
+                    _transfer(url, part, size, progress, patience)
+                break
+            except _TransferBrokenError as error:
+                if attempt + 1 == patience.attempts:
+                    kept = f"; the next pull goes on after {_size(part):,} of {size:,} bytes" if _size(part) else ""
+                    raise DownloadError(
+                        f"the download of {target.name} did not finish", why=f"{error}{kept}"
+                    ) from error
+                seconds = patience.pause * 2**attempt
+                progress.note(f"{target.name}: {error}; trying again in {seconds:g} s")
+                time.sleep(seconds)
+        found = sha256_of(part)
+        if found != sha256:
+            part.unlink()
+            raise _not_the_file(part, f"its SHA-256 is {found}, but should be {sha256}; it was removed")
+        part.replace(target)
 
 
 def part_of(target: Path) -> Path:

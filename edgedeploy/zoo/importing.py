@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from edgedeploy.base.catalog import unknown_name
 from edgedeploy.base.documents import first_fault
-from edgedeploy.base.files import cannot_write, is_file, replacing, write_text
+from edgedeploy.base.files import is_file, replacing, write_text, writing
 from edgedeploy.base.progress import Progress
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import InputError, ModelError
@@ -150,7 +150,7 @@ def forget(name: str) -> list[Path]:
     """Remove an entry of the user's own with its copied files; returns the removed files."""
     path = own_models() / f"{name}.yaml"
     removed = []
-    try:
+    with writing(path):
         entry = MODELS.load(str(path))
         copies = [path.parent / file.name for file in entry.files if file.bundled]
         labels = [path.parent / "labels" / f"{name}.txt"] if entry.labels == name else []
@@ -158,8 +158,6 @@ def forget(name: str) -> list[Path]:
             if is_file(each):
                 each.unlink()
                 removed.append(each)
-    except OSError as error:
-        raise cannot_write(path, error) from error
     return removed
 
 

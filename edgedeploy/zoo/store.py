@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgedeploy.base import settings
-from edgedeploy.base.files import cannot_write, folder_lock, is_folder, sha256_of
+from edgedeploy.base.files import folder_lock, is_folder, sha256_of, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.text import without_secrets
 from edgedeploy.errors import ConfigurationError, DownloadError
@@ -141,14 +141,12 @@ def remove(file: ZooFile, progress: Progress = SILENT) -> bool:
     there = [path for path in (target, part_of(target)) if path.exists()]
     if file.wheel and (wheel := cached_wheel(file.wheel, wheels_folder())):
         there.append(wheel)
-    try:
+    with writing(target):
         for path in there:
             with folder_lock(path.parent, progress):
                 path.unlink(missing_ok=True)
                 with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
-    except OSError as error:
-        raise cannot_write(target, error) from error
     return bool(there)
 
 

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from edgedeploy.base.files import cannot_write, folder_lock, sha256_of
+from edgedeploy.base.files import folder_lock, sha256_of, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.text import without_secrets
 from edgedeploy.errors import DownloadError
@@ -40,21 +40,18 @@ def extract(
     """Extract a file from its wheel to `target`; the wheel is downloaded if it is not cached in the folder `wheels`."""
     assert file.wheel
     folder, part = _folder(file.wheel, wheels), part_of(target)
-    try:
-        with folder_lock(folder, progress), folder_lock(target.parent, progress):
-            wheel = _fetched(file.wheel, folder, progress, patience)
-            try:
-                with part.open("wb") as copy:
-                    copy.writelines(_member(wheel, file.wheel.member, file.size))
-                _check(part, file.wheel.member, file.sha256)
-                part.replace(target)
-            except DownloadError as error:
-                wheel.unlink()
-                raise DownloadError(f"{wheel.name}: {error.cause}; the wheel was removed") from error
-            finally:
-                part.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    with writing(target), folder_lock(folder, progress), folder_lock(target.parent, progress):
+        wheel = _fetched(file.wheel, folder, progress, patience)
+        try:
+            with part.open("wb") as copy:
+                copy.writelines(_member(wheel, file.wheel.member, file.size))
+            _check(part, file.wheel.member, file.sha256)
+            part.replace(target)
+        except DownloadError as error:
+            wheel.unlink()
+            raise DownloadError(f"{wheel.name}: {error.cause}; the wheel was removed") from error
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def cached_wheel(wheel: Wheel, wheels: Path) -> Path | None:
