@@ -7,7 +7,7 @@ configuration folder, in edgedeploy itself, and in other packages with data file
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,16 @@ def unknown_name(
     )
 
 
+def named_file(noun: str, name: str, folders: Iterable[Path], suffix: str, *others: str) -> Path | None:
+    """The file that a path with one of the suffixes, or a name in one of the folders, means; None for another name."""
+    if name.endswith((suffix, *others)):
+        if is_file(Path(name)):
+            return Path(name)
+        raise UnknownNameError(f"there is no {noun} file {name!r}")
+    paths = (folder / f"{name}{suffix}" for folder in folders if "/" not in name)
+    return next(filter(is_file, paths), None)
+
+
 def search_path(folder: str) -> list[Path]:
     """The folders with documents of one kind, in search order."""
     # Relative, so that a deleted working folder counts as an empty one.
@@ -84,15 +94,8 @@ class Catalog(Generic[Document]):
 
     def find(self, name: str) -> Path:
         """The file of `name`, which is a name or a path to a YAML file."""
-        if name.endswith((".yaml", ".yml")):
-            if is_file(Path(name)):
-                return Path(name)
-            raise UnknownNameError(f"there is no {self.noun} file {name!r}")
-        if "/" not in name:
-            for folder in self.folders():
-                path = folder / f"{name}.yaml"
-                if is_file(path):
-                    return path
+        if path := named_file(self.noun, name, self.folders(), ".yaml", ".yml"):
+            return path
         raise unknown_name(self.noun, name, self.names(), self.listing)
 
     def load(self, name: str) -> Document:

@@ -37,7 +37,13 @@ def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> 
     else:
         _check_apart(target, source)
         if source.kind == "folder":
-            _check_folder(target)
+            if is_file(target):
+                raise OutputError(
+                    f"cannot write {target}",
+                    why="images of a folder are saved into a folder, and this is a file",
+                    hints=["name a folder; it is created if it is missing"],
+                )
+            check_place(target / "image.png")
             yield lambda shot, drawn: write_image(target / _name(shot.file), drawn)
         else:
             with video_file(target, source.rate or 0.0, live=source.kind == "camera") as write:
@@ -56,16 +62,6 @@ def _check_apart(target: Path, source: Source) -> None:
         if target.samefile(source.path):
             hints = ["name another folder or file to save to"]
             raise InputError(f"--save {target} would overwrite what is shown", hints=hints)
-
-
-def _check_folder(target: Path) -> None:
-    if is_file(target):
-        raise OutputError(
-            f"cannot write {target}",
-            why="images of a folder are saved into a folder, and this is a file",
-            hints=["name a folder; it is created if it is missing"],
-        )
-    check_place(target / "image.png")
 
 
 class Summary:

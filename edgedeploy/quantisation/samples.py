@@ -64,11 +64,6 @@ class Samples:
         return replace(self, items=evenly(self.items, most))
 
 
-def _of_images(feed: Feed, files: Sequence[Path]) -> Iterator[Sample]:
-    for file in files:
-        yield Sample(file, *feed(read_image(file)))
-
-
 def _of_video(feed: Feed, path: Path, numbers: Sequence[int]) -> Iterator[Sample]:
     wanted = set(numbers)
     with open_source(path) as source:
@@ -130,7 +125,7 @@ def find_samples(
         raise InputError(f"no image below {path} can be read", hints=["look at the files: all of them are damaged"])
     if len(images) > most:
         progress.note(f"{most} of {len(images)} images are taken, evenly chosen; --images takes more")
-    return Samples(path, sound, partial(_of_images, known))
+    return Samples(path, sound, lambda files: (Sample(file, *known(read_image(file))) for file in files))
 
 
 def identity_of(path: Path) -> str:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgedeploy.base.catalog import Catalog, unknown_name
+from edgedeploy.base.catalog import Catalog, named_file, unknown_name
 from edgedeploy.base.documents import Record
-from edgedeploy.base.files import is_file, sha256_of
-from edgedeploy.errors import ConfigurationError, UnknownNameError
+from edgedeploy.base.files import sha256_of
+from edgedeploy.errors import ConfigurationError
 from edgedeploy.package.usage import ModelInput
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
@@ -164,7 +164,10 @@ def load_labels(name: str) -> list[str]:
 
     Label sets are found like entries: by path, in `./models/labels`, the user's configuration folder, edgedeploy's own.
     """
-    path = _label_file(name)
+    path = named_file("label", name, (folder / "labels" for folder in MODELS.folders()), ".txt")
+    if path is None:
+        hint = "give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"
+        raise unknown_name("label set", name, label_sets(), hints=[hint])
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -180,17 +183,3 @@ def load_labels(name: str) -> list[str]:
             why="the line is the number of the class, so that an empty one would shift all after it",
         )
     return labels
-
-
-def _label_file(name: str) -> Path:
-    if name.endswith(".txt"):
-        if is_file(Path(name)):
-            return Path(name)
-        raise UnknownNameError(f"there is no label file {name!r}")
-    if "/" not in name:
-        for folder in MODELS.folders():
-            path = folder / "labels" / f"{name}.txt"
-            if is_file(path):
-                return path
-    hint = "give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"
-    raise unknown_name("label set", name, label_sets(), hints=[hint])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import subprocess
 import sys
 import zipfile
 import zlib
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from edgedeploy.base.files import folder_lock, sha256_of, writing
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.text import without_secrets
 from edgedeploy.errors import DownloadError
@@ -107,9 +107,7 @@ def download_wheel(
     ]
     # fmt: on
     with progress.stage(f"download {what}"):
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = capture(command)
     if done.returncode:
         raise _refused(what, done.stderr)
     brought = sorted(path for path in folder.iterdir() if path.is_file())
