@@ -250,8 +250,7 @@ def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Co
     assert said.endswith("\nlast \x1b[2Jwords")
     out = output_of(board_command, "push", bench.first, *bench.at, "--health-check", r"printf 'fine \033[2J'")
     assert r"fine \x1b[2J" in out
-    code, _, err = board_command("push", bench.first, *bench.at, "--health-check", r"printf 'bad \033[2J'; false")
-    assert code == 23
+    err = refused(board_command, 23, "push", bench.first, *bench.at, "--health-check", r"printf 'bad \033[2J'; false")
     assert r"bad \x1b[2J" in err
     assert "\x1b[2J" not in out + err
 

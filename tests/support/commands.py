@@ -51,6 +51,13 @@ def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments:
     return err
 
 
+def refused_alone(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
+    """As `refused`, where nothing else is printed."""
+    found, out, err = command(*arguments)
+    assert (found, out) == (code, ""), err
+    return err
+
+
 def refusal(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
     """As `refused`, with all messages in one line."""
     return " ".join(refused(command, code, *arguments).split())

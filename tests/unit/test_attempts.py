@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import put, refused
+from support.commands import put, refused, refused_alone
 from support.networks import tiny
 from support.profiles import write_entry
 
@@ -99,8 +99,7 @@ class TestBuild:
         assert Path(said[2]["package"]).is_file()
 
     def test_where_nothing_is_built_each_reason_is_told(self, command: Command, gone: str) -> None:
-        code, out, err = command("build", gone, "no-such-network")
-        assert (code, out) == (4, "")
+        err = refused_alone(command, 4, "build", gone, "no-such-network")
         assert "gone unavailable: " in err
         assert "no-such-network failed: unknown model 'no-such-network'" in err
 

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import helper
-from support.commands import generous, json_of, output_of, refused, started
+from support.commands import generous, json_of, output_of, refused, refused_alone, started
 from support.demo_runs import MODEL, ROOT, RunDemo
 from support.networks import Graph, begun, tiny
 from support.recordings import read_film, write_film
@@ -464,8 +464,7 @@ def picture(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", YOURS)
 def test_without_a_network_they_say_what_they_need(command: Command, name: str) -> None:
     for more in ([], ["--weights", "random"]):
-        code, out, err = command("demo", name, *more)
-        assert (code, out) == (5, "")
+        err = refused_alone(command, 5, "demo", name, *more)
         assert "stands for a network of your own" in err
         assert "--model FILE" in err
     assert "AGPL" in command("demo", "yolo")[2]
@@ -514,8 +513,7 @@ def test_networks_that_suppress_boxes_themselves(command: Command, tmp_path: Pat
 @pytest.mark.compiles
 def test_metadata_that_makes_no_sense_is_a_typed_error(command: Command, tmp_path: Path, picture: Path) -> None:
     model = tells_colours(tmp_path / "net.onnx", names="{0: __import__('os')}")
-    code, out, err = command("demo", "yolo", "--model", model, "--image", picture, "--board", "local")
-    assert (code, out) == (5, "")
+    err = refused_alone(command, 5, "demo", "yolo", "--model", model, "--image", picture, "--board", "local")
     assert "the entry 'names' of the network's metadata cannot be read" in err
 
 

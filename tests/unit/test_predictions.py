@@ -13,7 +13,7 @@ from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, BEGIN_OF_HALF, END, PUBLIS
 from conftest import Command
 from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
-from support.commands import executable, output_of, printed, refusal
+from support.commands import executable, output_of, printed, refusal, refused_alone
 
 from edgedeploy.errors import InputError, OutputError, UnsupportedError
 from edgedeploy.model.quantised import Half
@@ -219,8 +219,7 @@ def test_costs_have_the_names_of_what_is_counted() -> None:
 
 def test_boards_without_a_confirmed_model_are_refused(command: Command) -> None:
     for board in ("rpi3", "rpi-armhf", "visionfive2", "local", "nuc-opencl"):
-        code, out, err = command("predict", "digits", "--board", board)
-        assert (code, out) == (UnsupportedError.exit_code, "")
+        err = refused_alone(command, UnsupportedError.exit_code, "predict", "digits", "--board", board)
         assert f"no cycles are predicted for board {board}" in err
         assert "rpi4, rpi5" in err
 
