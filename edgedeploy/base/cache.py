@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedeploy.base.closing import on_failure
 from edgedeploy.base.files import exchange, folder_lock, is_file, is_folder, writing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.base.settings import cache_folder
@@ -53,14 +54,11 @@ class FolderCache:
             if sound(entry):  # another process has just created it
                 _remove(creating)
                 return entry
-            try:
+            with on_failure(lambda: shutil.rmtree(creating, ignore_errors=True)):
                 for left in creating.iterdir():  # by a killed process
                     _remove(left)
                 progress.note(f"{what} (cached for later runs)")
                 create(creating)
-            except BaseException:
-                shutil.rmtree(creating, ignore_errors=True)
-                raise
             _move(creating, entry)
         return entry
 

@@ -1,4 +1,4 @@
-"""Resources and threads that end with a block."""
+"""Resources and threads that end with a block, and what is undone if it fails."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release it. Once more does nothing."""
+
+
+@contextmanager
+def on_failure(undo: Callable[[], object]) -> Iterator[None]:
+    """Call `undo` if the block fails, or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, on_failure
 from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
@@ -174,12 +174,9 @@ class _BoardEngine(Closing):
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
         arguments = folder, python_path, engine, str(task.threads), task.network.name
         self._program = RemoteProgram(connection, _START, *arguments, timeout_s=_ANSWER_S)
-        try:
+        with on_failure(self.close):
             ready = self._answer()
             self.typical, load_s, first_s = (_positive(ready.get(key)) for key in ("typical_s", "load_s", "first_s"))
-        except BaseException:
-            self.close()
-            raise
         self._costs = replace(costs, load_s=load_s, first_s=first_s)
 
     def turn(self, warmup: int, count: int) -> Turn:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from pydantic_core import from_json
 
 from edgedeploy.base.cache import key_of
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, on_failure
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import is_folder, writing
 from edgedeploy.errors import OutputError, RecordsError
@@ -79,11 +79,8 @@ class Records(Closing):
         if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)
-        try:
+        with on_failure(lambda: _disconnect(connection)):
             return Records(folder, _begun(connection, folder, header), connection)
-        except BaseException:
-            _disconnect(connection)
-            raise
 
     def close(self) -> None:
         """Close the database."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, on_failure
 from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
@@ -73,7 +73,7 @@ class Login(Closing):
         hops = route(address, progress)
         record = None if address.known_hosts else known_hosts_file()
         self._opened = contextlib.ExitStack()
-        try:
+        with on_failure(self.close):
             before = None
             for hop in hops:
                 who = str(address) if hop is hops[-1] else f"jump host {hop.name}"
@@ -82,9 +82,6 @@ class Login(Closing):
                 self.known_from = _let_in(before, hop, who, keys)
                 before.set_keepalive(_KEEPALIVE_S)
                 self.transport = before
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Log out, also from jump hosts."""

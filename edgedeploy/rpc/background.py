@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from edgedeploy.base.closing import on_failure
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import write_text, writing
 from edgedeploy.base.settings import user_folder
@@ -87,7 +88,7 @@ def detached(arguments: Sequence[str]) -> Part:
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         process = Process.start([sys.executable, "-m", "edgedeploy", "rpc", *arguments], log)
-    try:
+    with on_failure(lambda: process.end(_END_S)):
         deadline = time.monotonic() + _START_S
         while process.alive and time.monotonic() < deadline:
             if part := _read(_path(process)):
@@ -96,9 +97,6 @@ def detached(arguments: Sequence[str]) -> Part:
             time.sleep(0.05)
         ended = not process.alive
         output = log.read_text(encoding="utf-8", errors="replace").strip()[-_LOG_CHARACTERS:]
-    except BaseException:
-        process.end(_END_S)
-        raise
     process.end(_END_S)
     log.unlink()
     why = output.removeprefix("error: ") or "it printed nothing"

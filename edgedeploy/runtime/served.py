@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.closing import Closing
+from edgedeploy.base.closing import Closing, on_failure
 from edgedeploy.base.files import sha256_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, ReleaseError
@@ -60,11 +60,8 @@ class ServedSession(Closing):
         `tails` are, for each entry of the package, the part that runs here after the agent's; outputs are the tail's.
         """
         self._agent, self._program = agent, program
-        try:
+        with on_failure(self.close):
             self._greet(tails)
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Let the agent end."""

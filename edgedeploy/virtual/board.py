@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from edgedeploy.base.closing import on_failure
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import writing
 from edgedeploy.base.programs import capture, wait_until
@@ -122,11 +123,8 @@ def up(
                     process=process,
                 )
                 (folder / _RECORD).write_text(virtual.model_dump_json(), encoding="utf-8")
-            try:
+            with on_failure(lambda: down(virtual)):
                 _await_sshd(virtual)
-            except BaseException:
-                down(virtual)
-                raise
         return virtual
 
 
