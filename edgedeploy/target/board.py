@@ -133,7 +133,7 @@ class Board(Record):
     toolchain: str
     cross_compiler: list[str] = []
     cross_compiler_options: list[str] = []
-    sysroot: Path | None = None
+    sysroot: Annotated[Path, AfterValidator(lambda path: path.expanduser().resolve())] | None = None
     glibc: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     ssh: Ssh | None = None
     devices: Annotated[list[AnyDevice], Field(max_length=1)] = []
@@ -157,11 +157,6 @@ class Board(Record):
         if isinstance(fields, dict) and "opencl" in fields:
             raise ValueError("`opencl: {device: NAME, ...}` is written `devices: [{backend: opencl, name: NAME, ...}]`")
         return fields
-
-    @field_validator("sysroot")
-    @classmethod
-    def _make_absolute(cls, value: Path | None) -> Path | None:
-        return value.expanduser().resolve() if value else None
 
     @field_validator("triple")
     @classmethod

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.catalog import Catalog
@@ -63,12 +63,9 @@ class Toolchain(Record):
     options: list[str] = []
     sysroot_options: list[str] = ["--sysroot={sysroot}"]
     install: str
-    architectures: list[str] | None = None
-
-    @field_validator("architectures", mode="before")
-    @classmethod
-    def _fill_in_native(cls, value: Any) -> Any:
-        return [platform.machine()] if value == "native" else value
+    architectures: Annotated[
+        list[str] | None, BeforeValidator(lambda stated: [platform.machine()] if stated == "native" else stated)
+    ] = None
 
 
 TOOLCHAINS = Catalog("toolchain", "toolchains", Toolchain)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from edgedeploy.base.documents import Record, faults
 from edgedeploy.errors import ModelError
@@ -38,7 +38,9 @@ class Description(Record):
     task: Task | None = None  # YOLOv5's own exporter states none
     names: list[str] = []
     stride: Annotated[int, Field(gt=0, le=4096)] = 32
-    imgsz: tuple[Side, Side] | None = None  # the sides of images: multiples of the stride
+    imgsz: Annotated[  # the sides of images: multiples of the stride
+        tuple[Side, Side] | None, BeforeValidator(lambda side: (side, side) if isinstance(side, int) else side)
+    ] = None
     # The number of points, and of values of each: x, y and perhaps a score.
     kpt_shape: tuple[Annotated[int, Field(gt=0, le=4096)], Literal[2, 3]] = (17, 3)
 
@@ -51,11 +53,6 @@ class Description(Record):
         if not all(type(number) is int and 0 <= number < _MOST_CLASSES for number in names):
             raise ValueError(f"the numbers of classes are whole numbers from 0 to {_MOST_CLASSES - 1}")
         return [names.get(number, str(number)) for number in range(max(names, default=-1) + 1)]
-
-    @field_validator("imgsz", mode="before")
-    @classmethod
-    def _of_both_sides(cls, size: Any) -> Any:
-        return (size, size) if isinstance(size, int) else size
 
     @staticmethod
     def of(metadata: Mapping[str, str]) -> Description:
