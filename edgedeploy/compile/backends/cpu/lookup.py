@@ -210,20 +210,19 @@ class NearRelu:
         return np.diff(self.points)
 
 
-def near_relu(value: Any) -> NearRelu | None:
+def near_relu(value: Any, *, arithmetic: bool) -> NearRelu | None:
     """The function near a ReLU that a float32 expression, in steps of its result, is of a part of it; else None.
 
-    It may be the sum of such a function and of something else.
+    It may be the sum of such a function and of something else. `arithmetic` tells whether a function without elementary
+    functions is worth it, such as hard-swish.
     """
     if isinstance(value, tirx.Div | tirx.Mul) and isinstance(value.a, tirx.Add) and _is_constant(value.b):
         for term, other in permutations((value.a.a, value.a.b)):
-            found = near_relu(type(value)(term, value.b))
+            found = near_relu(type(value)(term, value.b), arithmetic=arithmetic)
             if found and found.added is None and not any(map(_is_elementary, _parts_of(other))):
                 return replace(found, added=type(value)(other, value.b))
     parts = list(_parts_of(value))
-    if not any(map(_is_elementary, parts)):
-        return None
-    for part in parts:
+    for part in parts if arithmetic or any(map(_is_elementary, parts)) else ():
         if str(part.ty.dtype) == "float32" and not _is_constant(part):
             far = _evaluated(value, part, np.array([_FAR, -_FAR]))
             if far is not None and np.isfinite(far).all() and far[0] > 0 and abs(far[1]) < _FADED:

@@ -158,7 +158,7 @@ def narrow_by_instructions(
         of_byte = function_of_byte(value) if looks_up else None
         if of_byte:
             return of_byte.written(stored(of_byte.byte, lanes))
-        near = near_relu(narrowing.value) if looks_up else None
+        near = near_relu(narrowing.value, arithmetic=not architecture.memory_operands) if looks_up else None
         if near is None:
             return write(inside(narrowing), lanes)
         terms = [(near.argument, near.scale), *([] if near.added is None else [(near.added, float(STEP))])]
