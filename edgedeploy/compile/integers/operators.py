@@ -203,13 +203,13 @@ def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[
         if not values[furthest]:
             continue
         slope = np.float32(np.float64(reals[furthest]) / (np.float64(values[furthest]) * after.scale))
-        for near in (slope, *_neighbours(slope)):
-            if (np.rint(np.clip(values[side] * near, low, high)) == wanted[side]).all():
-                slopes.append(near)
-                break
-        else:
+        tried = (slope, *_neighbours(slope))
+        right = [each for each in tried if (np.rint(np.clip(values[side] * each, low, high)) == wanted[side]).all()]
+        if not right:
             return None
-    return Lines(slopes[0], slopes[-1])
+        slopes.append(right)
+    both = [each for each in slopes[0] if each in slopes[-1]]
+    return Lines(both[0], both[0]) if both else Lines(slopes[0][0], slopes[-1][0])
 
 
 def _neighbours(value: np.float32) -> Iterator[np.float32]:
