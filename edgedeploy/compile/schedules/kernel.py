@@ -193,29 +193,22 @@ class Kernel:
             return []
         return padding
 
-    def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1, flat: bool = False) -> None:
-        """Run the blocks that pad inside a loop; up to `together` vectors share one check whether a pixel is padding.
+    def pad(self, padding: list[str], task: Any | None, board: Board, *, together: int = 1, flat: bool = False) -> None:
+        """Run the blocks that pad inside a task; or, if it is None, before anything else on all threads.
 
-        They are `flat` if nothing is padded, so that vectors continue in the next pixel.
+        Up to `together` vectors share one check whether a pixel is padding. They are `flat` if nothing is padded, so
+        that vectors continue in the next pixel.
         """
         for name in padding:
             block = self.block(name)
-            self.schedule.compute_at(block, loop, preserve_unit_loops=flat)
-            values = self._row(block) if flat else self.schedule.get_loops(block)[-1]
-            self.vectorize(values, together * self.lanes(block, board), unroll=not flat)
-
-    def pad_first(self, padding: list[str], board: Board, *, flat: bool = False) -> None:
-        """Run the blocks that pad before anything else, on all threads; `flat` as in `pad_inside`."""
-        for name in padding:
-            block = self.block(name)
-            if flat:
-                self._row(block)
-            self.schedule.parallel(self.schedule.fuse(*self.schedule.get_loops(block)[:-1]))
-            self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board))
-
-    def _row(self, block: Any) -> Any:
-        """Fuse the loops over a row's pixels, their groups and channels."""
-        return self.schedule.fuse(*self.schedule.get_loops(block)[-3:])
+            if task is not None:
+                self.schedule.compute_at(block, task, preserve_unit_loops=flat)
+            if flat:  # the loops over a row's pixels, their groups and channels
+                self.schedule.fuse(*self.schedule.get_loops(block)[-3:])
+            *around, values = self.schedule.get_loops(block)
+            if task is None:
+                self.schedule.parallel(self.schedule.fuse(*around))
+            self.vectorize(values, together * self.lanes(block, board), unroll=task is not None and not flat)
 
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
         """Split a loop by the vector length that divides it, and vectorise the inner part; returns the outer one.

@@ -76,9 +76,7 @@ def convolution(kernel: Kernel, board: Board) -> None:
         for name in padding:
             copy = kernel.block(name)
             schedule.storage_align(copy, 0, 2, ALIGNED // data_bytes, kernel.lanes(copy, board))
-        kernel.pad_first(padding, board)
-    else:
-        kernel.pad_inside(padding, task, board)
+    kernel.pad(padding, None if order.by_channels else task, board)
     if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
         _skip_padding(kernel, kernel.layer, tile, sums, channels)
 

@@ -59,7 +59,7 @@ def depthwise(kernel: Kernel, board: Board) -> None:
     elements = kernel.accumulate_inside(convolution, innermost, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:
         schedule.unroll(elements[1])
-    kernel.pad_inside(padding, task, board, together=1 if chosen.floats else _TOGETHER)
+    kernel.pad(padding, task, board, together=1 if chosen.floats else _TOGETHER)
     if chosen.floats:
         for name in padding:
             kernel.partition(schedule.get_loops(kernel.block(name))[-3])
@@ -86,7 +86,7 @@ def columns(kernel: Kernel, board: Board) -> None:
     kernel.unroll(around)
     if COPY in kernel.names:
         schedule.unroll(vector)
-        kernel.pad_inside([COPY], task, board)
+        kernel.pad([COPY], task, board)
     else:
         kernel.vectorize(vector, step.channels, unroll=True)
 

@@ -53,11 +53,7 @@ def apply(kernel: Kernel, board: Board) -> None:
         schedule.compute_at(kernel.block(JOINED), innermost, preserve_unit_loops=True)
     schedule.compute_at(sums, innermost, preserve_unit_loops=True)
     if COPY in kernel.names:  # before steps hide who reads it
-        flat = _is_flat(kernel, board)
-        if chosen.by_channels:
-            kernel.pad_first([COPY], board, flat=flat)
-        else:
-            kernel.pad_inside([COPY], task, board, flat=flat)
+        kernel.pad([COPY], None if chosen.by_channels else task, board, flat=_is_flat(kernel, board))
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
     written_out = _accumulate(kernel, sums, step, intrinsic(step, words))

@@ -78,7 +78,6 @@ def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: in
 
 
 def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board) -> None:
-    """The transform of the inputs: inside the task, or for all tasks before them."""
     schedule = kernel.schedule
     columns, rows = kernel.block("transform_columns"), kernel.block("transform_rows")
     if not shared:
@@ -94,11 +93,7 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board
     loops = schedule.get_loops(rows)
     _unroll(kernel, loops[-3:-1], loops[-1])
     schedule.set_scope(rows, 0, "local")
-    before = kernel.before("transform_rows")
-    if shared:
-        kernel.pad_first(before, board)
-    else:
-        kernel.pad_inside(before, task, board)
+    kernel.pad(kernel.before("transform_rows"), None if shared else task, board)
 
 
 def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:
