@@ -17,8 +17,7 @@ from edgedeploy.compile.backends.cpu import codegen, steps, traffic
 from edgedeploy.compile.backends.cpu.columns import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
-from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
-from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
+from edgedeploy.compile.backends.cpu.integer_strategy import FloatStrategy, IntegerStrategy
 from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
