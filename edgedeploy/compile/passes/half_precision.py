@@ -53,53 +53,38 @@ where
 _WITH_FORMS = ("erf", "nn.silu", "sigmoid")
 
 
-class _Writer:
+class _Writer(ir.Rewriter):
     """Writes a network's function again, operator by operator; subclasses choose what each becomes.
 
-    `values` are the new expressions of the old variables, `bound` those of the new ones, and `variable` is the old one
-    whose value is being written.
+    `variable` is the network's variable whose value is being written.
     """
 
-    def __init__(self, module: tvm.IRModule) -> None:
-        self.module, self.function = module, module["main"]
-        self.builder = relax.BlockBuilder()
-        self.emit = ir.Emitter(self.builder)
-        self.values: dict[Any, Any] = {}
-        self.bound: dict[Any, Any] = {}
-        self.variable: Any = None
+    variable: Any = None
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         """What a call becomes, for its new arguments."""
         raise NotImplementedError
 
-    def outputs(self, results: Any) -> Any:
+    def outputs(self, results: Any, declared: Any) -> Any:
         """The outputs of the new function, in the types of the old one's."""
-        declared = self.function.body.body.ty
         if not isinstance(declared, relax.TupleType):
             return self.as_type(results, str(declared.dtype))
-        fields = zip(self.bound.get(results, results).fields, declared.fields, strict=True)
+        fields = zip(self.bound_value(results).fields, declared.fields, strict=True)
         return relax.Tuple([self.as_type(each, str(kind.dtype)) for each, kind in fields])
 
-    def parameters(self) -> list[relax.Var]:
-        """The parameters of the new function, once it is written."""
-        return list(self.function.params)
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        return self.operator(call, [self.visit_expr(each) for each in call.args])  # whose types may not fit yet
 
-    def written(self) -> tvm.IRModule:
-        """The module with the new function."""
-        with self.builder.function("main", attrs=dict(self.function.attrs or {})):
-            with self.builder.dataflow():
-                for binding in ir.bindings_of(self.function):
-                    self.variable = binding.var
-                    self.values[binding.var] = self._new(self._value(binding.value))
-                output = self.builder.emit_output(self.outputs(self._moved(self.function.body.body)))
-            self.builder.emit_func_output(output, self.parameters())
-        functions = {**self.module.functions, self.module.get_global_var("main"): self.builder.get()["main"]}
-        module = tvm.IRModule(functions, attrs=self.module.attrs)
-        return relax.transform.CanonicalizeBindings()(relax.transform.DeadCodeElimination()(module))
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self.variable = binding.var
+        written = self._new(self.visit_expr(binding.value))
+        if not isinstance(binding.var, relax.DataflowVar):
+            written = self.builder_.emit_output(self.outputs(written, binding.var.ty))
+        self.set_var_remap(binding.var, written)
 
     def as_type(self, value: Any, dtype: str) -> Any:
         """A tensor of floats, or a tuple of them, in a precision; anything else as it is."""
-        whole = self.bound.get(value, value)
+        whole = self.bound_value(value)
         if isinstance(whole, relax.Tuple):
             return relax.Tuple([self.as_type(each, dtype) for each in whole.fields])
         if precision_of(value) in (None, dtype):
@@ -123,24 +108,8 @@ class _Writer:
             return ir.conv2d_like(call, *found, out_dtype=dtype)
         return relax.op.matmul(*found, out_dtype=dtype)
 
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, relax.Call):
-            return self.operator(value, [self._moved(each) for each in value.args])
-        return self._moved(value)
-
-    def _moved(self, value: Any) -> Any:
-        if isinstance(value, relax.Tuple):
-            return relax.Tuple([self._moved(each) for each in value.fields])
-        if isinstance(value, relax.TupleGetItem):
-            return relax.TupleGetItem(self._moved(value.tuple_value), value.index)
-        return self.values.get(value, value) if isinstance(value, relax.Var) else value
-
     def _new(self, value: Any) -> Any:
-        if isinstance(value, relax.Var):
-            return value
-        variable = self.emit(value)
-        self.bound[variable] = value
-        return variable
+        return value if isinstance(value, relax.Var) else self.emit(value)
 
 
 def precision_of(value: Any) -> str | None:
@@ -166,7 +135,7 @@ class _Widener(_Writer):
 
     def _as_before(self, old: Any, new: Any) -> Any:
         if isinstance(old, relax.Tuple):
-            return relax.Tuple([*map(self._as_before, old.fields, self.bound.get(new, new).fields)])
+            return relax.Tuple([*map(self._as_before, old.fields, self.bound_value(new).fields)])
         return self.as_type(new, precision_of(old) or SINGLE)
 
 
@@ -178,7 +147,7 @@ def _states_half(call: relax.Call) -> bool:
 
 def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     in_half = any(_holds_half(each.var) for each in ir.bindings_of(module["main"]))
-    return _Widener(module).written() if in_half else module
+    return _Widener.canonicalised(module) if in_half else module
 
 
 def _holds_half(variable: Any) -> bool:
@@ -221,7 +190,7 @@ class _Halver(_Writer):
         self._reasons: dict[Any, frozenset[int]] = {}
         self._stored: set[Any] = set()
         self._readers: dict[Any, list[Any]] = {}
-        for each in ir.bindings_of(self.function):
+        for each in ir.bindings_of(module["main"]):
             for read in relax.analysis.free_vars(each.value):
                 self._readers.setdefault(read, []).append(each.value)
 
@@ -247,7 +216,6 @@ class _Halver(_Writer):
         return self.with_types(call, [data], HALF)
 
     def rounded(self, value: Any, reason: Any) -> Any:
-        """A value rounded to half precision."""
         return self.as_type(value, HALF)
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
@@ -297,20 +265,30 @@ class _Halver(_Writer):
         """A value that is rounded, for this and all later readers, if it is not yet."""
         if value in self._stored:
             return value
-        self.values[old] = self._kept(self.rounded(value, reason), reason, stored=True)
-        return self.values[old]
+        rounded = self._kept(self.rounded(value, reason), reason, stored=True)
+        self.set_var_remap(old, rounded)
+        return rounded
 
-    def _moved(self, value: Any) -> Any:
-        moved = super()._moved(value)
-        if isinstance(moved, relax.TupleGetItem) and moved.tuple_value in self._reasons:
-            return self._kept(moved, self._reasons[moved.tuple_value], stored=True)
-        return moved
+    def visit_tuple_getitem_(self, part: relax.TupleGetItem) -> relax.Expr:
+        moved = self.visit_expr_post_order(part)
+        reason = self._reasons.get(moved.tuple_value)
+        return moved if reason is None else self._kept(moved, reason, stored=True)
 
     def _largest(self, arguments: list[Any]) -> list[Any]:
         """An operator's data of the most values."""
-        tensors = [each for each in _tensors(arguments, self.bound) if ir.constant_value(each) is None]
+        tensors = [each for each in self._tensors(arguments) if ir.constant_value(each) is None]
         sizes = [math.prod(ir.shape_of(each)) for each in tensors]
         return [each for each, size in zip(tensors, sizes, strict=True) if size == max(sizes)]
+
+    def _tensors(self, arguments: Sequence[Any]) -> list[Any]:
+        found = []
+        for each in arguments:
+            whole = self.bound_value(each)
+            if isinstance(whole, relax.Tuple):
+                found += self._tensors(whole.fields)
+            elif isinstance(each.ty, relax.TensorType):
+                found.append(each)
+        return found
 
 
 def _parts(value: np.ndarray) -> list[np.ndarray]:
@@ -328,22 +306,11 @@ def _rounds_once(call: relax.Call) -> bool:
     return nearest or operator_name(call) in _ROUNDED_ONCE
 
 
-def _tensors(arguments: Sequence[Any], bound: dict[Any, Any]) -> list[Any]:
-    found = []
-    for each in arguments:
-        whole = bound.get(each, each)
-        if isinstance(whole, relax.Tuple):
-            found += _tensors(whole.fields, bound)
-        elif isinstance(each.ty, relax.TensorType):
-            found.append(each)
-    return found
-
-
 def _halved(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     half = compilation.half
     if half is None or not half.used:
         return module
-    return _Halver(module, {each.number for each in half.single}, half.weights or None).written()
+    return _Halver.canonicalised(module, {each.number for each in half.single}, half.weights or None)
 
 
 WIDEN_HALF = Pass("widen-half", "Widen half precision to single; a later pass may choose half again.", _widened)
@@ -362,14 +329,19 @@ class _TrialWriter(_Halver):
 
     def __init__(self, module: tvm.IRModule, waits: Callable[[Any], bool] | None) -> None:
         super().__init__(module, rounded=None if waits is None else ())
-        layers = [each.value for each in ir.bindings_of(self.function) if is_layer(each.value)]
+        layers = [each.value for each in ir.bindings_of(module["main"]) if is_layer(each.value)]
         self.places = [place for place, each in enumerate(layers) if waits is None or waits(each)]
         self.described = [_described(layers[place]) for place in self.places]
         self.switches: dict[frozenset[int], relax.Var] = {}
         self._peaks: list[Any] = []
 
-    def parameters(self) -> list[relax.Var]:
-        return [*self.function.params, *self.switches.values()]
+    def written(self) -> tvm.IRModule:
+        """The module with the new function, which takes the switches after its inputs."""
+        main = self.visit_expr(self.module["main"])
+        whole = relax.Function([*main.params, *self.switches.values()], main.body, attrs=main.attrs)
+        functions = {**self.module.functions, self.module.get_global_var("main"): whole}
+        module = tvm.IRModule(functions, attrs=self.module.attrs)
+        return relax.transform.CanonicalizeBindings()(relax.transform.DeadCodeElimination()(module))
 
     def layer(self, number: int, call: relax.Call, arguments: list[Any]) -> tuple[Any, Any]:
         data, *others = arguments
@@ -411,15 +383,14 @@ class _TrialWriter(_Halver):
     def rounded(self, value: Any, reason: Any) -> Any:
         return relax.op.where(self._switch(reason), self._in_half(lambda data: data, value), value)
 
-    def outputs(self, results: Any) -> Any:
-        fields = self.bound.get(results, results)
-        fields = list(fields.fields) if isinstance(fields, relax.Tuple) else [results]
+    def outputs(self, results: Any, declared: Any) -> Any:
+        whole = self.bound_value(results)
+        fields = whole.fields if isinstance(whole, relax.Tuple) else [results]
         return relax.Tuple([*fields, self.emit.concat(relax.Tuple(self._peaks), axis=0)])
 
     def _switch(self, layers: frozenset[int]) -> relax.Var:
-        return self.switches.setdefault(
-            layers, relax.Var(f"switch{len(self.switches)}", relax.TensorType((1,), "bool"))
-        )
+        switch = relax.Var(f"switch{len(self.switches)}", relax.TensorType((1,), "bool"))
+        return self.switches.setdefault(layers, switch)
 
     def _peak(self, value: Any) -> Any:
         """The largest size of a tensor's values, as a tensor of one."""
@@ -477,7 +448,7 @@ class Trial(NamedTuple):
 def trial_of(network: Network, module: tvm.IRModule, board: Board) -> Trial:
     """The trial of a network for a board; its module was rewritten by the passes before `COMPUTE_IN_HALF`."""
     waits = None if computes_in_half(board) else waiting(board)
-    writer = _TrialWriter(module, waits)
+    writer = relax.expr_functor.mutator(_TrialWriter)(module, waits)
     written = writer.written() if writer.described else module
     switches = {f"{SWITCH}{number}": layers for number, layers in enumerate(writer.switches)}
     changed = {
