@@ -45,6 +45,13 @@ def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
         write_archive(temporary, {MANIFEST_NAME: manifest_bytes(manifest), **dict(sorted(contents.items()))})
 
 
+def write_members(folder: Path, manifest: Manifest, contents: Contents) -> None:
+    """Write the members of a package into a folder, as the agent reads it."""
+    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
 def manifest_bytes(manifest: Manifest) -> bytes:
     """The manifest's file: sorted JSON."""
     return (json.dumps(manifest.written(), indent=1, sort_keys=True) + "\n").encode()

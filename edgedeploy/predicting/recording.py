@@ -10,10 +10,11 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
+from edgedeploy.package.archive import write_members
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
 from edgedeploy.predicting.record import BLOCKS, LINE, Record, read_record
 from edgedeploy.predicting.tools import recorder, recording_emulator
-from edgedeploy.selftest.emulator import Emulator, write_package
+from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.target.board import Board, CoreModel
 from edgedeploy.target.hosts import cpuinfo_of
 from edgedeploy.virtual.emulation import emulation_of, register, require_means
@@ -56,7 +57,7 @@ def record_package(
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
     record.mkdir(parents=True)
-    write_package(package, manifest, contents)
+    write_members(package, manifest, contents)
     command = [str(emulator.agent), "run", str(package), "--threads", "1"]
     command += ["--fill", "selftest", "--warmup", "1", "--repeat", "1"]
     run_recorded(command, board, core, AGENT_MARKS, record, options=emulator.options, progress=progress)

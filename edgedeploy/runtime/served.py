@@ -18,8 +18,7 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import Tensors, TensorSpec
-from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, read_tails
-from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.package.archive import read_manifest, read_package, read_tails, write_members
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.failures import failure
 from edgedeploy.remote.place import ChildProgram, Program, RemoteProgram
@@ -43,12 +42,8 @@ def unpacked(package: Path) -> Path:
     """The folder of an unpacked package in the cache; the package is checked."""
     manifest, contents = read_package(package)
 
-    def unpack(folder: Path) -> None:
-        for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
-
-    return _UNPACKED.get(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
+    key, said = sha256_of(package)[:16], f"unpacking {package.name}"
+    return _UNPACKED.get(key, lambda folder: write_members(folder, manifest, contents), said)
 
 
 class ServedSession(Closing):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.base.programs import capture
 from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError, ending
 from edgedeploy.package.abi import misfits
-from edgedeploy.package.archive import manifest_bytes
-from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
+from edgedeploy.package.archive import write_members
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.selftest.tolerance import other_outputs
 from edgedeploy.target.board import Board
 from edgedeploy.target.facts import Facts
@@ -76,7 +76,7 @@ class Emulator:
         if reasons := misfits(manifest.abi, Facts(glibc=glibc), f"the C library for {self.name}"):
             raise UnsupportedError("; ".join(reasons))
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            write_package(Path(folder), manifest, contents)
+            write_members(Path(folder), manifest, contents)
             done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
         what = other_outputs(manifest)
         if done.returncode in (0, _DIFFERENT) and done.stdout:
@@ -91,10 +91,8 @@ class Emulator:
             )
         if done.returncode == -signal.SIGKILL:
             raise UnsupportedError(f"{self.name} did not run to its end", why=ending(done.returncode))
-        why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
-        raise NumericalError(
-            f"the code for {manifest.model} fails under {self.name}", why=why or ending(done.returncode)
-        )
+        why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ") or ending(done.returncode)
+        raise NumericalError(f"the code for {manifest.model} fails under {self.name}", why=why)
 
     def _run(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         command = [self.program, *self.options, str(self.agent), *arguments]
@@ -107,11 +105,3 @@ class Emulator:
 def _fraction(output: dict[str, Any]) -> float:
     """The difference of an output as a fraction of the tolerance; infinite if an output is not finite."""
     return float("inf") if output["fraction"] is None else float(output["fraction"])
-
-
-def write_package(folder: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
-    """Write the members of a package into a folder, as the agent reads it."""
-    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
