@@ -109,7 +109,6 @@ class _Narrowing:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The bounds of the result."""
         return self.low + self.zero_point, self.high + self.zero_point
 
 
@@ -204,16 +203,14 @@ def _of_cast(cast: Any) -> _Narrowing | None:
     if not isinstance(cast, Cast) or dtype not in ("int8", "uint8"):
         return None
     value, zero_point = cast.value, 0.0
-    if str(value.ty.dtype) == "int16":
-        short = _of_short(value)
-        return replace(short, dtype=dtype) if short and _is_within(short.bounds, dtype) else None
     if isinstance(value, Add) and isinstance(value.b, FloatImm):
         value, zero_point = value.a, float(value.b.value)
-    rounding = _rounding(value)
-    if rounding is None or not zero_point.is_integer():
+    found = _of_short(value) if str(value.ty.dtype) == "int16" else _rounding(value)
+    if found is None or not zero_point.is_integer():
         return None
-    found = replace(rounding, zero_point=int(zero_point), dtype=dtype)
-    return found if _is_within(found.bounds, dtype) else None
+    found = replace(found, zero_point=found.zero_point + int(zero_point), dtype=dtype)
+    (least, most), (low, high) = limits_of(dtype), found.bounds
+    return found if least <= low <= high <= most else None
 
 
 def _of_short(value: Any) -> _Narrowing | None:
@@ -226,11 +223,6 @@ def _of_short(value: Any) -> _Narrowing | None:
     if inner and isinstance(value, Add):
         return replace(inner, zero_point=inner.zero_point + int(value.b.value))
     return inner and _with_bound(inner, value)
-
-
-def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
-    (least, most), (low, high) = limits_of(dtype), bounds
-    return least <= low <= high <= most
 
 
 def _without_division(rounding: _Narrowing) -> _Narrowing:
