@@ -88,11 +88,9 @@ class Backend(ABC):
         template.apply(kernel, self.board)
         # The first attribute makes TVM's pipeline leave the function as it is.
         attributes = {"tirx.is_scheduled": True, TEMPLATE_ATTRIBUTE: template.name}
-        scheduled, chosen = kernel.schedule.mod["main"].with_attr(attributes), kernel.configuration
+        result, chosen = kernel.schedule.mod["main"].with_attr(attributes), kernel.configuration
         tile = str(chosen) if chosen else ""
-        return Scheduled(
-            scheduled, template.name, kernel.packing, chosen, kernel.operations, kernel.parallel, tile=tile
-        )
+        return Scheduled(result, template.name, kernel.packing, chosen, kernel.operations, kernel.parallel, tile=tile)
 
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""

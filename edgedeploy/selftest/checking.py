@@ -107,9 +107,7 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
             continue
         kept.append(case)
         cases[case.name] = replace(before, outputs=outputs)
-        contents |= {
-            file: outputs[spec.name].tobytes() for file, spec in zip(case.outputs, network.outputs, strict=True)
-        }
+        contents |= {file: array.tobytes() for file, array in zip(case.outputs, outputs.values(), strict=True)}
     if not differs:
         raise _extended(refused, f"{network.second_opinion_name} agrees with {network.reference_name}") from refused
     changed = {

@@ -171,9 +171,7 @@ def _is_in_half(network: Network) -> bool:
     return any(is_layer(each) and precision_of(each) == HALF for each in values)
 
 
-def _compiled(
-    network: Network, disabled_passes: Collection[str] | None = None
-) -> Callable[[Tensors], dict[str, np.ndarray]]:
+def _compiled(network: Network, disabled_passes: Collection[str] | None = None) -> Run:
     """A function that runs a network on this machine; that of a trial unless passes are named."""
     import tvm
     from tvm import relax
@@ -334,24 +332,20 @@ class _Search:
 
     def _errors(self, single: Collection[int]) -> np.ndarray:
         """The errors of a run, inputs x outputs; infinite if a layer in half precision leaves its range."""
-        on = sorted(self._every.difference(single))
-        return np.array(
-            [
-                [
-                    relative_error(found[name], exact[name]) if np.isfinite(found[self._peaks][on]).all() else math.inf
-                    for name in self._network_outputs
-                ]
-                for found, exact in zip(self._run(single), self._exact, strict=True)
-            ]
-        )
+        on, names = sorted(self._every.difference(single)), self._network_outputs
+        errors = []
+        for found, exact in zip(self._run(single), self._exact, strict=True):
+            in_range = np.isfinite(found[self._peaks][on]).all()
+            errors.append([relative_error(found[name], exact[name]) if in_range else math.inf for name in names])
+        return np.array(errors)
 
     def _outputs(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The network's own outputs of a run, without the peaks."""
         return {name: found[name] for name in self._network_outputs}
 
-    def _run(self, single: Collection[int]) -> list[dict[str, np.ndarray]]:
+    def _run(self, single: Collection[int]) -> list[Mapping[str, np.ndarray]]:
         return [self._inferred(single, inputs) for inputs in self._inputs]
 
-    def _inferred(self, single: Collection[int], inputs: Tensors) -> dict[str, np.ndarray]:
+    def _inferred(self, single: Collection[int], inputs: Tensors) -> Mapping[str, np.ndarray]:
         switches = {name: np.array([not layers.issubset(single)]) for name, layers in self._switches.items()}
         return self._infer({**inputs, **switches})

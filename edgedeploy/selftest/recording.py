@@ -114,6 +114,4 @@ def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
 
 def _shares(outputs: Tensors, counts: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
     """By output, the share of its values that count."""
-    return {
-        name: float(counts(array.astype(np.float64)).mean()) if array.size else 1.0 for name, array in outputs.items()
-    }
+    return {name: float(counts(each.astype(np.float64)).mean()) if each.size else 1.0 for name, each in outputs.items()}

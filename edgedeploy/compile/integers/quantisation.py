@@ -100,11 +100,8 @@ def parameters_of(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
     scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
     if scale is None or zero_point is None:
         return None
-    axis, dimensions = call.attrs.axis, len(call.ty.shape)
-    return (
-        along_axis(scale.astype(np.float32), axis, dimensions),
-        along_axis(zero_point.astype(np.int64), axis, dimensions),
-    )
+    scale, zero_point = (along_axis(each, call.attrs.axis, len(call.ty.shape)) for each in (scale, zero_point))
+    return scale.astype(np.float32), zero_point.astype(np.int64)
 
 
 def quantize(value: relax.Expr, steps: Steps) -> relax.Call:

@@ -140,10 +140,8 @@ class _Task:
                     self._tile(time, number, index * units, units)
             if rest:
                 self._tile(time, number, whole * units, rest)
-        hidden, computed = self.states["hidden"], self.tensors["states"]
-        self._each(
-            lambda r, unit: T.buffer_store(hidden, computed[time, self.direction, self.row + r, unit], [r, unit])
-        )
+        hidden, states = self.states["hidden"], self.tensors["states"]
+        self._each(lambda r, unit: T.buffer_store(hidden, states[time, self.direction, self.row + r, unit], [r, unit]))
 
     def _tile(self, time: Any, number: int, first: Any, width: int) -> None:
         """The gates of a phase for some units, and the states that follow from them."""

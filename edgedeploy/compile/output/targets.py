@@ -21,9 +21,8 @@ def check_target(board: Board) -> None:
     for feature in board.features:
         name = feature[1:]
         # LLVM lists the features that are on, and knows others.
-        if name not in has and name not in features_of(
-            tvm.target.Target({**board.cpu_target(), "mattr": [f"+{name}"]})
-        ):
+        added = {**board.cpu_target(), "mattr": [f"+{name}"]}
+        if name not in has and name not in features_of(tvm.target.Target(added)):
             raise _unknown(f"feature {feature!r} of {board.architecture}", name, sorted(has))
         if feature.startswith("+") and name not in has:
             raise ConfigurationError(

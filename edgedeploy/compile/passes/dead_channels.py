@@ -178,9 +178,9 @@ class _Remover(ir.Rewriter):
     def _rebuilt(self, call: relax.Call, mask: np.ndarray) -> relax.Expr:
         """A call on the remaining channels of its arguments, for the remaining channels of its result."""
         product, weights = _product_of(call), ir.constant_value(call.args[1]) if len(call.args) > 1 else None
+        data = self.visit_expr(call.args[0])
         if product is not None and weights is not None:
             left, values = self._masks[product.source], self._values[product.source]
-            data = self.visit_expr(call.args[0])
             if ir.is_call(call, "relax.matmul"):
                 result = relax.op.matmul(data, ir.constant(weights[left][:, mask]), str(call.ty.dtype))
             else:
@@ -193,14 +193,12 @@ class _Remover(ir.Rewriter):
             shape = (1, -1) + (1,) * (len(call.ty.shape) - 2)
             return relax.op.add(self.emit(result), ir.constant(bias.reshape(shape), str(call.ty.dtype)))
         if _is_depthwise(call) and weights is not None:
-            return ir.conv2d_like(
-                call, self.visit_expr(call.args[0]), ir.constant(weights[mask]), groups=int(mask.sum())
-            )
+            return ir.conv2d_like(call, data, ir.constant(weights[mask]), groups=int(mask.sum()))
         if ir.is_call(call, "relax.concat"):
-            return relax.op.concat([self.visit_expr(part) for part in call.args[0].fields], int(call.attrs.axis))
+            return relax.op.concat(data, int(call.attrs.axis))
         if is_kind(call, Kind.RESHAPE):
             sizes = ir.shape_of(call)
-            return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(mask.sum()), *sizes[2:]])
+            return relax.op.reshape(data, [sizes[0], int(mask.sum()), *sizes[2:]])
         return relax.Call(call.op, [self._smaller(call, argument, mask) for argument in call.args], call.attrs)
 
     def _smaller(self, call: relax.Call, argument: relax.Expr, mask: np.ndarray) -> relax.Expr:

@@ -75,13 +75,9 @@ class _Lowerer(ir.Rewriter):
     def _emit(
         self, kind: type[layers.AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
     ) -> relax.Expr:
-        layer = kind(
-            data=tuple(ir.shape_of(data)),
-            weights=tuple(ir.shape_of(weights)),
-            types=ir.types_of(call),
-            constant=ir.constant_value(weights) is not None,
-            **others,
-        )
+        read, multiplied = tuple(ir.shape_of(data)), tuple(ir.shape_of(weights))
+        constant = ir.constant_value(weights) is not None
+        layer = kind(data=read, weights=multiplied, types=ir.types_of(call), constant=constant, **others)
         layer, weights = self._stored(layer, weights)
         form, attributes = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
         return self.builder_.call_te(
@@ -142,14 +138,12 @@ class _BroadcastSeparator(ir.Rewriter):
         if not ir.is_call(call, "relax.call_tir") or not isinstance(call.ty_args[0], relax.TensorType):
             return None
         function, whole = self.module[call.args[0]], math.prod(ir.shape_of(call))
-        computed = {
-            each: math.prod(ir.shape_of(each)) for each in original.args[1].fields if isinstance(each, relax.Var)
-        }
-        broadcasts = any(size < whole for size in computed.values())
+        sizes = {each: math.prod(ir.shape_of(each)) for each in original.args[1].fields if isinstance(each, relax.Var)}
+        broadcasts = any(size < whole for size in sizes.values())
         # Of a feature map that nothing else reads, the function of the layer that computes it is a good place.
-        welcome = any(size == whole and self.uses[each] == 1 for each, size in computed.items())
+        welcome = any(size == whole and self.uses[each] == 1 for each, size in sizes.items())
         # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
-        shape, shapes = ir.shape_of(call), [ir.shape_of(each) for each in computed]
+        shape, shapes = ir.shape_of(call), [ir.shape_of(each) for each in sizes]
         matrices = any(1 < len(each) < len(shape) and each[-2:] == shape[-2:] for each in shapes)
         if not _is_elementwise(function) or not (matrices or (broadcasts and not welcome)):
             return None
@@ -176,13 +170,8 @@ class _Separator(ir.Rewriter):
         if not any(map(original.same_as, self._apart)):
             return None
         stored = self.emit(call)
-        return self.builder_.call_te(
-            topi.reshape,
-            stored,
-            ir.shape_of(stored),
-            primfunc_name_hint="stored",
-            primfunc_attrs={"op_pattern": ir.OPAQUE},
-        )
+        names = {"primfunc_name_hint": "stored", "primfunc_attrs": {"op_pattern": ir.OPAQUE}}
+        return self.builder_.call_te(topi.reshape, stored, ir.shape_of(stored), **names)
 
     def _narrowest_before(self, call: Any) -> relax.Var | None:
         """What to store of an operand of a call that joins the results of two layers; None at other calls."""

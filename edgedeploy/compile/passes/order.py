@@ -49,14 +49,9 @@ def _make_views(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     Operators that TVM makes functions of last, as sorting, become functions for the CPU here. Reshapes become views,
     but reshapes that make an output are copied.
     """
-    module = tvm.transform.Sequential(
-        [
-            *library_dispatch_passes(tvm.target.Target.current()),
-            relax.transform.LegalizeOps(),
-            relax.transform.RewriteDataflowReshape(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )(module)
+    dispatch = library_dispatch_passes(tvm.target.Target.current())
+    views = relax.transform.RewriteDataflowReshape(), relax.transform.DeadCodeElimination()
+    module = tvm.transform.Sequential([*dispatch, relax.transform.LegalizeOps(), *views])(module)
     for variable, function in module.functions.items():
         if isinstance(function, tvm.tirx.PrimFunc) and relax.analysis.has_reshape_pattern(function):
             module.update_func(variable, function.with_attr(COPIED, True))

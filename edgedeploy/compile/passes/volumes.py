@@ -128,9 +128,7 @@ class _Lifter(ir.Rewriter):
             moved = self.emit(relax.op.nn.pad(moved, widths))
         if (len(elements), count, depth.stride) != (1, before + size + behind, 1):
             begins = [before + start for start in starts]
-            parts = [
-                self.emit.strided_slice(moved, [along], [begin], [begin + reach], [depth.stride]) for begin in begins
-            ]
+            parts = [self.emit.strided_slice(moved, [along], [at], [at + reach], [depth.stride]) for at in begins]
             moved = self.emit.concat(parts, axis=across) if len(parts) > 1 else parts[0]
         if is_lifted:
             return self._image(moved, count * batch, height, width)

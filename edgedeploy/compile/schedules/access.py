@@ -123,7 +123,7 @@ def is_partitioned_alike(kernel: Kernel, block: Any, loops: Sequence[int]) -> bo
         return False
     inside = [statement.iter_vars[index].var for index in loops]
     variables = [each.var for each in statement.iter_vars if int(each.dom.extent) > 1]
-    for condition in (each for each in _expressions(statement.body) if isinstance(each, _COMPARISONS)):
+    for condition in (each for each in _expressions(statement.body) if isinstance(each, LT | LE | GT | GE | EQ | NE)):
         used = [each for each in variables if _uses(condition, each)]
         own = [each for each in used if any(each.same_as(one) for one in inside)]
         if own and len(own) < len(used):
@@ -155,9 +155,6 @@ def _combined(expression: Any) -> Sequence[Any]:
         return (expression.a,)
     is_bitwise = isinstance(expression, Call) and getattr(expression.op, "name", "").startswith("tirx.bitwise_")
     return expression.args if is_bitwise else ()
-
-
-_COMPARISONS = LT, LE, GT, GE, EQ, NE
 
 
 def calls(statement: Any, functions: Collection[str]) -> bool:
