@@ -115,6 +115,17 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `seen`, with digits of training, and `new`, with those that were held out."""
+    from support.quantised_networks import write_digits
+
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(folder / "seen", 60, held_out=False)
+    write_digits(folder / "new", held_out=True)
+    return folder
+
+
 Command = Callable[..., tuple[int, str, str]]
 
 

@@ -19,7 +19,7 @@ from support.profiles import write_profile
 from edgedeploy.building import Built
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.compile.backends.opencl.strategy import group_parts, group_size
-from edgedeploy.compile.ir.expressions import calls_of, is_call
+from edgedeploy.compile.ir.expressions import bindings_of, calls_of, is_call
 from edgedeploy.compile.output.explain import explain
 from edgedeploy.compile.output.placement import LITTLE_WORK, NO_SCHEDULE
 from edgedeploy.compile.pipeline import Lowered, compile_network, lower_network
@@ -144,8 +144,7 @@ def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) 
 
 
 def copies(network: Lowered) -> int:
-    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
-    return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
+    return sum(is_call(each.value, "relax.call_dps_packed") for each in bindings_of(network.module["main"]))
 
 
 @pytest.mark.parametrize("network", [classifier, summed, both, pairs, views])

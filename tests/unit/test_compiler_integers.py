@@ -20,7 +20,6 @@ from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of, result_types, shape_of
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.output.explain import functions, transposes
-from edgedeploy.compile.passes.running import ignore
 from edgedeploy.compile.pipeline import Compiled, Lowered, Optimised, compile_network, lower_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.onnxruntime_session import cpu_session
@@ -271,7 +270,7 @@ def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable) 
 
 
 def module_of(graph: Graph, output: str, *disabled: str) -> Lowered:
-    return lower_network(network_of(graph, output), LOCAL, disabled_passes=disabled, listener=ignore)
+    return lower_network(network_of(graph, output), LOCAL, disabled_passes=disabled)
 
 
 def test_a_network_of_float_layers_between_pairs_stays_as_it_was() -> None:

@@ -17,16 +17,8 @@ from support.networks import Graph, Quantised, begun, three_convolutions
 from support.profiles import x86
 
 from edgedeploy.compile.backends import backend_of
-from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu import tiles, winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
-from edgedeploy.compile.backends.cpu.tiles import (
-    ConvolutionShape,
-    choose_order,
-    choose_tile,
-    direct_cycles,
-    tile_registers,
-    vector_to_prefetch,
-)
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, is_floating, unit_roundoff
 from edgedeploy.compile.layers import (
@@ -206,7 +198,7 @@ def results_of(operator: str, values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("count", [64, 61])
 @pytest.mark.parametrize(
-    ("operator", "function", "lowest", "highest"),
+    ("operator", "function", "low", "high"),
     [
         ("Exp", np.exp, -86.0, 88.7),
         ("Sigmoid", SIGMOID, -85.0, 100.0),
@@ -216,10 +208,8 @@ def results_of(operator: str, values: np.ndarray) -> np.ndarray:
         ("Softplus", lambda x: np.log1p(np.exp(x)), -5.0, 50.0),
     ],
 )
-def test_values_agree_to_a_few_ulps(
-    operator: str, function: Function, lowest: float, highest: float, count: int
-) -> None:
-    values = np.linspace(lowest, highest, count, dtype=np.float32)
+def test_values_agree_to_a_few_ulps(operator: str, function: Function, low: float, high: float, count: int) -> None:
+    values = np.linspace(low, high, count, dtype=np.float32)
     wanted = function(values.astype(np.float64))
     rtol = 3e-5 if operator == "Softplus" else 1e-6
     np.testing.assert_allclose(results_of(operator, values), wanted, rtol=rtol, atol=1e-7)
@@ -347,7 +337,7 @@ def test_it_does_in_all_its_configurations(tmp_path: Path, name: str, types: Lay
 def test_winograd_s_transforms_are_in_the_type_of_the_sums(tmp_path: Path, size: int) -> None:
     types = LayerTypes("float16", "float32", "float32", "float32")
     layer = layers(types)["convolution"]
-    check(layer, winograd.best_plan([size], ConvolutionShape(11, 13, 48, (3, 3), 24, types), LOCAL), tmp_path)
+    check(layer, winograd.best_plan([size], tiles.ConvolutionShape(11, 13, 48, (3, 3), 24, types), LOCAL), tmp_path)
 
 
 def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
@@ -366,24 +356,24 @@ def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
 )
 def test_registers_hold_sums(types: LayerTypes, lanes: int) -> None:
     board = load_board("rpi4")
-    tile = choose_tile(ConvolutionShape(56, 56, 64, (3, 3), 64, types), board)
+    tile = tiles.choose_tile(tiles.ConvolutionShape(56, 56, 64, (3, 3), 64, types), board)
     vectors = tile.channels // lanes
     assert tile.channels % lanes == 0
-    assert tile.rows * tile.columns * vectors + vectors + 1 <= tile_registers(board)
+    assert tile.rows * tile.columns * vectors + vectors + 1 <= tiles.tile_registers(board)
     assert tile.rows * tile.columns * vectors >= 16  # as many sums as hide the multiply-adds' latency
-    assert vector_to_prefetch(types, LOCAL) == LOCAL.vector.bits // bits_of(types.accumulator)
+    assert tiles.vector_to_prefetch(types, LOCAL) == LOCAL.vector.bits // bits_of(types.accumulator)
 
 
 def test_the_bytes_of_weights_say_what_fits_the_caches() -> None:
     board = LOCAL.model_copy(update={"cache": LOCAL.cache.model_copy(update={"l2_kib": 1024})})
     tile = Tile(1, 7, 32)
     slices = {
-        types.weights: choose_order(ConvolutionShape(7, 7, 512, (3, 3), 512, types), tile, board).slices
+        types.weights: tiles.choose_order(tiles.ConvolutionShape(7, 7, 512, (3, 3), 512, types), tile, board).slices
         for types in (FLOAT32, HALF, INTEGER)
     }
     assert slices == {"float32": 3, "float16": 3, "int8": 1}  # 576, 288 and 144 KiB for a tile
-    shapes = [ConvolutionShape(1, 1, 4096, (1, 1), 4096, types) for types in (FLOAT32, HALF, INTEGER)]
-    cycles = [direct_cycles(shape, LOCAL) for shape in shapes]
+    shapes = [tiles.ConvolutionShape(1, 1, 4096, (1, 1), 4096, types) for types in (FLOAT32, HALF, INTEGER)]
+    cycles = [tiles.direct_cycles(shape, LOCAL) for shape in shapes]
     assert [first - second for first, second in itertools.pairwise(cycles)] == pytest.approx([2 * 2**24 / 4, 2**24 / 4])
 
 

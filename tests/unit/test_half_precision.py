@@ -19,7 +19,6 @@ from support.commands import Notebook, json_of, output_of, refusal
 from support.emulated import outputs_on
 from support.networks import Graph, begun
 from support.opencl_devices import kernels_of
-from support.quantised_networks import write_digits
 
 from edgedeploy.base.progress import Progress
 from edgedeploy.compile.backends import host_of
@@ -157,16 +156,16 @@ class TestSums:
         result = graph.conv(data, 64, 64, 3, bias=False, pads=[1, 1, 1, 1])
         network, profile = network_of(graph, result), load_board(board)
         lowered = lower_network(in_half(network), profile)
-        [(layer, chosen)] = [
-            (group.layer, lowered.functions[f"{name}_scheduled"].configuration)
-            for name, group in optimise(in_half(network), profile).groups.items()
-        ]
+        [(name, group)] = optimise(in_half(network), profile).groups.items()
+        chosen = lowered.functions[f"{name}_scheduled"].configuration
         assert isinstance(chosen, Winograd)
         assert chosen.size == 4
         inputs = random_inputs(network)
         [found] = outputs_on(board, in_half(network), inputs, tmp_path)
         exact = network_of(_with_weights(graph, _halved), result).reference({"data": _halved(inputs["data"])})[result]
-        estimate = math.sqrt(host_of(profile).strategy(layer).rounding(chosen) * np.mean(exact.astype(np.float64) ** 2))
+        estimate = math.sqrt(
+            host_of(profile).strategy(group.layer).rounding(chosen) * np.mean(exact.astype(np.float64) ** 2)
+        )
         error = math.sqrt(np.mean((found - exact).astype(np.float64) ** 2))
         assert estimate / 2 <= error <= 2 * estimate
 
@@ -547,10 +546,10 @@ def yolox() -> tuple[Graph, str, str]:
     return graph, large, graph.node("Sigmoid", graph.conv(silu(graph, small), 8, 6, 1))
 
 
+@pytest.mark.parametrize("made", [vit, swin, convnext, yolox])
 class TestRanges:
     """Values of 1e5, which half precision does not hold; ncnn gives NaN for such a network (its issue 6932)."""
 
-    @pytest.mark.parametrize("made", [vit, swin, convnext, yolox])
     def test_networks_of_large_values_are_right(self, made: Callable[[], tuple[Graph, str, str]]) -> None:
         graph, large, result = made()
         network = network_of(graph, result)
@@ -560,7 +559,6 @@ class TestRanges:
         assert any("largest number of half precision" in each.why for each in half.single)
         assert_right(network, half)
 
-    @pytest.mark.parametrize("made", [vit, swin, convnext, yolox])
     def test_all_layers_that_can_be_in_half_leave_them_finite(self, made: Callable[[], tuple[Graph, str, str]]) -> None:
         graph, _, result = made()
         network = network_of(graph, result)
@@ -686,15 +684,6 @@ class TestCommand:
         said = f"is built in single precision: {WITHOUT[board]} arithmetic in half precision"
         assert said in " ".join(err.split())
         assert "precision:" not in out
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders `seen`, with digits of training, and `new`, with those that were held out."""
-    folder = tmp_path_factory.mktemp("digits")
-    write_digits(folder / "seen", 20, held_out=False)
-    write_digits(folder / "new", held_out=True)
-    return folder
 
 
 class TestJudges:

@@ -147,19 +147,18 @@ def test_bounds_are_those_of_the_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [np.tanh, np.square, lambda x: x + np.float32(0.3)], ids=["tanh", "square", "moved"]
+    ("function", "before", "after"),
+    [
+        *((each, (0.03, 100, "uint8"), (0.01, 90, "uint8")) for each in (np.tanh, np.square, lambda x: x + 0.3)),
+        *((each, (0.05, 0, "int8"), (0.05, 0, "int8")) for each in (np.reciprocal, np.sqrt)),
+    ],
+    ids=["tanh", "square", "moved", "not finite at zero", "not finite below zero"],
 )
-def test_what_is_no_line_through_zero_has_none(function: np.ufunc) -> None:
-    before, after = (Steps(np.float32(0.03), 100, "uint8"), Steps(np.float32(0.01), 90, "uint8"))
-    assert lines_through(function(before.dequantised(every_integer(before))), before, after, after.limits) is None
-
-
-@pytest.mark.parametrize("function", [np.reciprocal, np.sqrt])
-def test_a_function_that_is_not_finite_has_none(function: np.ufunc) -> None:
-    steps = Steps(np.float32(0.05), 0, "int8")
+def test_what_is_no_line_through_zero_has_none(function: np.ufunc, before: tuple, after: tuple) -> None:
+    one, other = (Steps(np.float32(scale), zero_point, dtype) for scale, zero_point, dtype in (before, after))
     with np.errstate(divide="ignore", invalid="ignore"):
-        reals = function(steps.dequantised(every_integer(steps)))
-    assert lines_through(reals, steps, steps, steps.limits) is None
+        reals = function(one.dequantised(every_integer(one))).astype(np.float32)
+    assert lines_through(reals, one, other, other.limits) is None
 
 
 # Floats become bytes by the fewest instructions where that gives the same bytes.
@@ -571,8 +570,7 @@ def depthwise(name: str, pixels: int, channels: int, *, kernel: int = 3, stride:
 
 def in_floats(layer: AnyAnchorOp, name: str) -> Any:
     """The quickest form with sums in float32."""
-    strategy = host_of(BOARDS[name]).strategy(layer)
-    return strategy.families[1].default()
+    return host_of(BOARDS[name]).strategy(layer).families[1].default()
 
 
 def form(layer: AnyAnchorOp, name: str) -> str:

@@ -15,7 +15,6 @@ from support import packages
 from support.commands import output_of, put, refusal
 from support.darknet_interpreter import Recorder, interpret
 from support.networks import Graph, tiny
-from support.quantised_networks import write_digits
 
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Part
@@ -30,15 +29,6 @@ from edgedeploy.release.push import push
 from edgedeploy.target.board import BOARDS, load_board
 from edgedeploy.zoo.entry import MODELS, known_file
 from edgedeploy.zoo.source import Source
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders `seen`, with digits of training, and `new`, with those that were held out."""
-    folder = tmp_path_factory.mktemp("digits")
-    write_digits(folder / "seen", 60, held_out=False)
-    write_digits(folder / "new", held_out=True)
-    return folder
 
 
 @pytest.fixture

@@ -71,34 +71,31 @@ def made(tmp_path_factory: pytest.TempPathFactory, samples: Samples) -> Made:
     return made_of(network(tmp_path_factory.mktemp("net") / "net.onnx"), samples, all_pairs=True)
 
 
-def folded_weights(path: Path) -> dict[str, np.ndarray]:
-    """Weights of the first convolution with batch normalisation folded in, by its definition in float64."""
+def folded_weights(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias of the first convolution with batch normalisation folded in, by its definition in float64."""
     model = onnx.load(path)
     weights = constants(model)
     conv, norm = first(model, "Conv"), first(model, "BatchNormalization")
     gamma, beta, mean, variance = (weights[name].astype(np.float64) for name in norm.input[1:])
     factor = gamma / np.sqrt(variance + 1e-5)
-    return {
-        "weights": weights[conv.input[1]] * factor[:, None, None, None],
-        "bias": (weights[conv.input[2]] - mean) * factor + beta,
-    }
+    return weights[conv.input[1]] * factor[:, None, None, None], (weights[conv.input[2]] - mean) * factor + beta
 
 
 def test_weights_are_bytes_with_a_scale_per_channel_and_no_offset(made: Made, tmp_path: Path, samples: Samples) -> None:
-    wanted = folded_weights(network(tmp_path / "net.onnx"))
+    wanted, _ = folded_weights(network(tmp_path / "net.onnx"))
     values, scale, zero = integers_of(made.model, first(made.model, "Conv").input[1])
     assert (values.dtype, scale.dtype, zero.dtype) == (np.int8, np.float32, np.int8)
     assert scale.shape == zero.shape == (8,)
     assert not zero.any()
-    np.testing.assert_allclose(scale, np.abs(wanted["weights"]).max(axis=(1, 2, 3)) / 127, rtol=1e-5)
+    np.testing.assert_allclose(scale, np.abs(wanted).max(axis=(1, 2, 3)) / 127, rtol=1e-5)
     # All of -127 to 127 is used: nothing is saved for products that saturate.
     np.testing.assert_array_equal(np.abs(values.astype(int)).max(axis=(1, 2, 3)), 127)
-    steps = wanted["weights"] / scale[:, None, None, None]
+    steps = wanted / scale[:, None, None, None]
     assert np.abs(values - steps).max() < 0.51
 
 
 def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> None:
-    wanted = folded_weights(network(tmp_path / "net.onnx"))["bias"]
+    _, wanted = folded_weights(network(tmp_path / "net.onnx"))
     conv = first(made.model, "Conv")
     _, weight_scale, _ = integers_of(made.model, conv.input[1])
     values, scale, zero = integers_of(made.model, conv.input[2])
@@ -410,15 +407,16 @@ def beside_a_shortcut(graph: Graph, data: str) -> str:
     return graph.node("Add", even(graph, total), even(graph, wide))
 
 
-def saved(tmp_path: Path, build: Callable[[Graph, str], str]) -> Path:
+Build = Callable[[Graph, str], str]
+
+
+def saved(tmp_path: Path, build: Build) -> Path:
     graph = Graph()
     return graph.save(tmp_path / "net.onnx", build(graph, graph.input("data", list(SHAPE))))
 
 
 @pytest.mark.parametrize("build", [before_depthwise, before_another, beside_a_shortcut])
-def test_outputs_stay_and_eight_bits_cost_less(
-    build: Callable[[Graph, str], str], tmp_path: Path, samples: Samples
-) -> None:
+def test_outputs_stay_and_eight_bits_cost_less(build: Build, tmp_path: Path, samples: Samples) -> None:
     model = prepared_of(saved(tmp_path, build)).model
     level = equalised(model, samples)
     assert level is not model
@@ -432,15 +430,11 @@ def test_outputs_stay_and_eight_bits_cost_less(
     assert quantised(level).ratio_db > quantised(model).ratio_db + 6
 
 
-def limited(graph: Graph, data: str) -> str:
-    return graph.node("Clip", data, graph.weight(np.float32(0)), graph.weight(np.float32(6)))
-
-
 @pytest.mark.parametrize(
     "between",
     [
         lambda graph, data: graph.node("Sigmoid", data),
-        limited,
+        lambda graph, data: graph.clip(data, 0, 6),
         lambda graph, data: graph.node("Add", graph.node("Relu", data), graph.normal(1, 8, 1, 1)),
         lambda graph, data: graph.node("Concat", data, data, axis=2),
         lambda graph, data: graph.node("Add", data, graph.node("Sigmoid", data)),
@@ -448,9 +442,7 @@ def limited(graph: Graph, data: str) -> str:
     ],
     ids=["sigmoid", "clip", "constant", "concat", "gate", "transpose"],
 )
-def test_factors_do_not_pass_what_is_no_factor_of_its_result(
-    between: Callable[[Graph, str], str], tmp_path: Path, samples: Samples
-) -> None:
+def test_factors_do_not_pass_what_is_no_factor_of_its_result(between: Build, tmp_path: Path, samples: Samples) -> None:
     path = saved(tmp_path, lambda graph, data: depthwise(graph, between(graph, uneven(graph, data, 3))))
     model = prepared_of(path).model
     assert equalised(model, samples) is model
