@@ -66,11 +66,11 @@ class _Writer(ir.Rewriter):
         raise NotImplementedError
 
     def outputs(self, results: Any, declared: Any) -> Any:
-        """The outputs of the new function, in the types of the old one's."""
-        if not isinstance(declared, relax.TupleType):
-            return self.as_type(results, str(declared.dtype))
-        fields = zip(self.bound_value(results).fields, declared.fields, strict=True)
-        return relax.Tuple([self.as_type(each, str(kind.dtype)) for each, kind in fields])
+        """The outputs of the new function, or other values, in the types that the old ones had."""
+        whole = self.bound_value(results)
+        if isinstance(whole, relax.Tuple):
+            return relax.Tuple([*map(self.outputs, whole.fields, declared.fields)])
+        return self.as_type(results, str(getattr(declared, "dtype", "")))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         return self.operator(call, [self.visit_expr(each) for each in call.args])  # whose types may not fit yet
@@ -128,15 +128,11 @@ class _Widener(_Writer):
 
     def operator(self, call: relax.Call, arguments: list[Any]) -> Any:
         if ir.is_call(call, "relax.call_tir") or _states_half(call):
-            return relax.Call(call.op, [*map(self._as_before, call.args, arguments)], call.attrs, call.ty_args)
+            types = [each.ty for each in call.args]
+            return relax.Call(call.op, [*map(self.outputs, arguments, types)], call.attrs, call.ty_args)
         if ir.is_call(call, "relax.astype"):
             return relax.Call(call.op, arguments, call.attrs)
         return self.with_types(call, arguments, SINGLE)
-
-    def _as_before(self, old: Any, new: Any) -> Any:
-        if isinstance(old, relax.Tuple):
-            return relax.Tuple([*map(self._as_before, old.fields, self.bound_value(new).fields)])
-        return self.as_type(new, precision_of(old) or SINGLE)
 
 
 def _states_half(call: relax.Call) -> bool:
@@ -146,13 +142,9 @@ def _states_half(call: relax.Call) -> bool:
 
 
 def _widened(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    in_half = any(_holds_half(each.var) for each in ir.bindings_of(module["main"]))
+    types = [kind for each in ir.bindings_of(module["main"]) for kind in getattr(each.var.ty, "fields", [each.var.ty])]
+    in_half = any(str(getattr(kind, "dtype", "")) == HALF for kind in types)
     return _Widener.canonicalised(module) if in_half else module
-
-
-def _holds_half(variable: Any) -> bool:
-    fields = variable.ty.fields if isinstance(variable.ty, relax.TupleType) else [variable.ty]
-    return any(str(getattr(each, "dtype", "")) == HALF for each in fields)
 
 
 def waiting(board: Board) -> Callable[[Any], bool]:
