@@ -1,8 +1,8 @@
 """Functions of bytes, and functions whose results become bytes, by tables in vector registers.
 
-A function of one byte is a table of 256. SiLU and GELU of a layer's sums are `max(x, 0)` and a rest that is even in x
-and fades: that comes from a table of at most 128 points and straight lines between them, in 16 bits. Exponentials and
-divisions take a core several times as long.
+A function of one byte is a table of 256. SiLU, GELU and hard-swish of a layer's sums are `max(x, 0)` and a rest that is
+even in x and fades: that comes from a table of at most 128 points and straight lines between them, in 16 bits.
+Exponentials and divisions take a core several times as long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from edgedeploy.compile.ir.types import is_floating
 from edgedeploy.target.triples import Architecture, architecture_of
 
 _BYTES = ("int8", "uint8")
-_WORD = 8  # bytes of a table in an argument of the operator
 
 _ARITHMETIC = {
     tirx.Add: np.add,
