@@ -16,7 +16,7 @@ from conftest import ROOT
 from packaging.requirements import Requirement
 from support.agents import digits_with_use
 from support.commands import printed
-from support.virtual_boards import Start
+from support.virtual_boards import Start, emptied
 
 from edgedeploy.errors import NotInstalledError
 
@@ -172,7 +172,7 @@ def test_packages_run_here_as_they_do_in_tvm(edgedeploy: Edgedeploy, packages: d
 
 
 def test_packages_are_pushed_and_shown(edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start) -> None:
-    start("rpi4")
+    emptied(start("rpi4"))
     [pushed] = json.loads(edgedeploy("push", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)
     assert pushed["selftest"]["passed"] is True
     shown = json.loads(edgedeploy("demo", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)

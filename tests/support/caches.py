@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import platformdirs
@@ -24,8 +25,8 @@ OTHERS = {
     "POCL_CACHE_DIR": "pocl",
 }
 
-# States of edgedeploy's code of which something is kept: some hundred megabytes each.
-_STATES = 3
+# States of edgedeploy's code of which something is kept, some hundred megabytes each; tests elsewhere may use others.
+_STATES, _IN_USE_S = 3, 3600
 
 
 def share_caches(cache_home: Path, *, cold: bool = False) -> None:
@@ -54,10 +55,11 @@ def is_patched(monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def remove_stale() -> None:
-    """Remove what all but the last states of edgedeploy's code made."""
+    """Remove what the states of edgedeploy's code made, but those of the last hour, and the last ones."""
     states = sorted(of_this_code().parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in states[_STATES:]:
-        shutil.rmtree(path, ignore_errors=True)
+        if path.stat().st_mtime < time.time() - _IN_USE_S:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def of_this_code() -> Path:
