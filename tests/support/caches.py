@@ -55,7 +55,7 @@ def is_patched(monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def remove_stale() -> None:
-    """Remove what the states of edgedeploy's code made, but those of the last hour, and the last ones."""
+    """Remove what states of edgedeploy's code made, but for the last ones and those of the last hour."""
     states = sorted(of_this_code().parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in states[_STATES:]:
         if path.stat().st_mtime < time.time() - _IN_USE_S:
