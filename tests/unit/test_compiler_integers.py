@@ -468,18 +468,24 @@ def test_one_loop_has_the_sums_of_one_layer(tmp_path: Path, make: Make, gone: in
     assert count(fewer, "QuantizeLinear") > 1
 
 
-@pytest.mark.parametrize("make", [residual, gate, two_layers])
-def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_at_a_half(tmp_path: Path, make: Make) -> None:
+@pytest.mark.parametrize(("make", "differing"), [(residual, 0.01), (gate, 0.1), (two_layers, 0.01)])
+def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_near_a_half(
+    tmp_path: Path, make: Make, differing: float
+) -> None:
+    """A gate comes from a table of points, within a quarter of a step, and is as near to the float network."""
     plain, every, fewer = pairs(tmp_path, make)
     compiled = compile_network(read_onnx(fewer), load_board("local"))
-    errors = dict.fromkeys((every, fewer), 0.0)
+    errors, own_error = dict.fromkeys((every, fewer), 0.0), 0.0
     for sample in random_samples(plain):
         sessions = (cpu_session(path, optimised=False) for path in (plain, every, fewer))
         exact, all_pairs, wanted = (session.run(None, sample)[0] for session in sessions)
         [found] = outputs_of(compiled, sample)
         step = np.unique(wanted)
-        assert (found != wanted).mean() < 0.01  # which lie at a half is a matter of the CPU that onnxruntime runs on
+        # Which lie at a half is a matter of the CPU that onnxruntime runs on.
+        assert (found != wanted).mean() < differing
         assert np.abs(found - wanted).max() < 1.01 * np.diff(step).min()
         errors[every] += float(np.square(all_pairs - exact).sum())
         errors[fewer] += float(np.square(wanted - exact).sum())
+        own_error += float(np.square(found - exact).sum())
     assert errors[fewer] < errors[every]
+    assert own_error < 1.05 * errors[fewer]
