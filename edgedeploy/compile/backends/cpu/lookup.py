@@ -242,9 +242,11 @@ def _near_relu(value: Any, argument: Any, slope: float) -> NearRelu | None:
         cell = int(left[-1] // entries).bit_length()
         bits, places = min(cell, _MOST_BITS), np.arange(entries + 1) << cell
         points = np.append(np.where(np.abs(rest) > _FADED * STEP, rest, 0), 0)[places.clip(max=LARGEST)]
+        if places[-1] > LARGEST + 1 or not points.any():  # a rest that lies between two points
+            continue
         finest = math.floor(math.log2(_MOST / max(np.ptp(points), 2 * np.abs(np.diff(points)).max())))
         shift = finest + bits
-        if places[-1] > LARGEST + 1 or shift < 0:
+        if shift < 0:
             continue
         base = math.floor(points.min())
         whole = np.rint((points - base) * 2.0**finest).astype(np.int64).clip(max=_MOST)
