@@ -91,6 +91,7 @@ void ReadFields(Fields& fields, Case* test) {
   fields.Require("outputs", &test->outputs);
   fields.Require("relative", &test->relative, kTolerance);
   fields.Require("absolute", &test->absolute, kTolerance);
+  fields.Read("rms", &test->rms);
 }
 
 void ReadFields(Fields& fields, SelfTest* test) {

@@ -53,6 +53,7 @@ struct Case {
   std::vector<std::string> outputs;
   std::vector<double> relative;  // of each output
   double absolute = 0;
+  std::vector<std::string> rms;  // the outputs that are compared by root mean squares
 };
 
 struct SelfTest {

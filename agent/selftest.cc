@@ -16,14 +16,14 @@
 namespace agent {
 namespace {
 
-// The largest |difference| of two tensors, and what is allowed: relative * max|expected| + absolute. The difference is
-// infinite where one value is not finite and the other is not equal to it; two NaN are equal.
+// The difference of two tensors, and what is allowed: relative * max|expected| + absolute. The difference is infinite
+// where one value is not finite and the other is not equal to it; two NaN are equal.
 struct Comparison {
-  double largest_difference;
+  double difference;
   double allowed;
-  bool agrees() const { return largest_difference <= allowed; }
+  bool agrees() const { return difference <= allowed; }
   // As a fraction of what is allowed.
-  double fraction() const { return largest_difference == 0 ? 0 : largest_difference / allowed; }
+  double fraction() const { return difference == 0 ? 0 : difference / allowed; }
 };
 
 double Difference(double found, double expected) {
@@ -32,21 +32,27 @@ double Difference(double found, double expected) {
   return std::abs(found - expected);
 }
 
-// Both point to `spec.bytes` little-endian bytes.
-Comparison Compare(const TensorSpec& spec, const void* found, const void* expected, double relative, double absolute) {
-  Comparison comparison{0, 0};
-  double largest = 0;
+// Both point to `spec.bytes` little-endian bytes. Compares the largest values, or the root mean squares.
+Comparison Compare(const TensorSpec& spec, const void* found, const void* expected, double relative, double absolute,
+                   bool rms) {
+  double difference = 0, size = 0, finite = 0;
   WithElement(spec.type, [&](auto zero) {
     using Element = decltype(zero);
     for (size_t i = 0; i < spec.bytes / sizeof zero; ++i) {
       const auto wanted = static_cast<double>(static_cast<const Element*>(expected)[i]);
       const auto value = static_cast<double>(static_cast<const Element*>(found)[i]);
-      comparison.largest_difference = std::max(comparison.largest_difference, Difference(value, wanted));
-      if (std::isfinite(wanted)) largest = std::max(largest, std::abs(wanted));
+      const double apart = Difference(value, wanted);
+      const double present = std::isfinite(wanted) ? std::abs(wanted) : 0;
+      difference = rms ? difference + apart * apart : std::max(difference, apart);
+      size = rms ? size + present * present : std::max(size, present);
+      finite += std::isfinite(wanted);
     }
   });
-  comparison.allowed = relative * largest + absolute;
-  return comparison;
+  if (rms && finite > 0) {
+    difference = std::sqrt(difference / finite);
+    size = std::sqrt(size / finite);
+  }
+  return {difference, relative * size + absolute};
 }
 
 }  // namespace
@@ -71,10 +77,11 @@ Code SelfTestCommand(const Words& words) {
       const TensorSpec& spec = model.outputs()[i];
       const auto expected = std::make_unique<char[]>(spec.bytes);
       package.Read(each.outputs[i], expected.get(), spec.bytes);
-      const Comparison compared = Compare(spec, model.Output(i), expected.get(), each.relative[i], each.absolute);
+      const bool rms = std::find(each.rms.begin(), each.rms.end(), spec.name) != each.rms.end();
+      const Comparison compared = Compare(spec, model.Output(i), expected.get(), each.relative[i], each.absolute, rms);
       passed = passed && compared.agrees();
       Json output = Json::NewObject();
-      output.Set("case", each.name).Set("name", spec.name).Set("largest_difference", compared.largest_difference);
+      output.Set("case", each.name).Set("name", spec.name).Set("difference", compared.difference);
       output.Set("allowed", compared.allowed).Set("fraction", compared.fraction());
       if (manifest.entries.size() > 1) output.Set("function", entry.function);
       outputs.Add(std::move(output));

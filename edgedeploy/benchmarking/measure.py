@@ -28,7 +28,7 @@ from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.package.archive import read_work
 from edgedeploy.remote.place import Place
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
-from edgedeploy.selftest.tolerance import largest_difference
+from edgedeploy.selftest.tolerance import difference_of
 from edgedeploy.target.board import Board
 from edgedeploy.tuning.conditions import Run
 
@@ -252,7 +252,7 @@ def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
             raise CannotRunError(f"it gives no output {name!r}")
         if outputs[name].size != wanted.size:
             raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
-        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
+        difference, largest = difference_of(outputs[name], wanted) or (math.inf, 0.0)
         if not math.isfinite(difference):
             raise CannotRunError(f"its output {name!r} has other infinities or NaN")
         if difference and not largest:

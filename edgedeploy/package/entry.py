@@ -46,7 +46,10 @@ OpenTensors = Annotated[Listed[TensorSpec], Field(min_length=1), AfterValidator(
 
 
 class Case(Record):
-    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute."""
+    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
+
+    Outputs in `rms` are compared by root mean squares: rms(difference) <= relative * rms(expected) + absolute.
+    """
 
     name: str  # the kind of inputs, such as `random`
     inputs: Listed[MemberName]  # members with the raw little-endian values, in the network's order; `outputs` as well
@@ -54,9 +57,14 @@ class Case(Record):
     usual: Tolerance  # the relative tolerance of an output that rounding changes little
     relative: Listed[Tolerance]  # the tolerance of each output
     absolute: Tolerance  # the additional tolerance for outputs close to zero
-    # The effect of rounding on each output, as a fraction of its largest value: the difference between other kernels of
-    # the reference and it. None if unknown.
+    # The effect of rounding on each output, as a fraction like `relative`: the difference between other kernels of the
+    # reference and it. None if unknown.
     spread: Listed[Tolerance | None]
+    rms: Listed[str] = []
+
+    def measure(self, output: str) -> str:
+        """What an output's tolerance is a fraction of, in words."""
+        return "its values' root mean square" if output in self.rms else "its largest value"
 
 
 class SelfTest(Record):
@@ -85,7 +93,7 @@ class SelfTest(Record):
                     reasons = [f"half precision is expected to change it by {half:.2g}"] if half is not None else []
                     reasons += ["two steps of its integers"] if quantised or not (spread or reasons) else []
                     reasons += [f"{self.spread_to} differs by {spread:g}, by rounding alone"] if spread else []
-                    where = f"of its largest value for {case.name} inputs"
+                    where = f"of {case.measure(spec.name)} for {case.name} inputs"
                     lines.append(f"{spec.name} may differ by {relative:g} {where}: {'; '.join(reasons)}")
         return lines
 

@@ -106,7 +106,7 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
             # An output that is not finite has no fraction.
             wrong = [each for each in report["outputs"] if each["fraction"] is None or each["fraction"] > 1]
             why = "; ".join(
-                f"output {each['name']!r} of the {each['case']} inputs differs by {each['largest_difference']},"
+                f"output {each['name']!r} of the {each['case']} inputs differs by {each['difference']},"
                 f" {each['allowed']:.3g} is allowed"
                 for each in wrong
             )

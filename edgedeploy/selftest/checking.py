@@ -18,7 +18,7 @@ from edgedeploy.package.archive import describe, weights_of
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.selftest.emulator import Emulator
-from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, fractions, largest_difference, other_outputs
+from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, difference_of, error_limit, fractions, other_outputs
 from edgedeploy.target.board import Board, load_board
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _differ(reference: np.ndarray, other: np.ndarray) -> bool:
     """Whether two results differ by more than rounding, which is a step of integers."""
     if reference.shape != other.shape or reference.dtype.kind not in "iuf":
         return reference.shape != other.shape or not np.array_equal(reference, other)
-    if (pair := largest_difference(other, reference)) is None:
+    if (pair := difference_of(other, reference)) is None:
         return True
     difference, largest = pair
     return difference > 1e-3 * largest + (1.0 if reference.dtype.kind in "iu" else 1e-6)
@@ -225,8 +225,8 @@ def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Ma
                     alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
                     raise NumericalError(
                         what,
-                        why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its "
-                        f"largest value{alone}), for {case.name} inputs",
+                        why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of "
+                        f"{case.measure(name)}{alone}), for {case.name} inputs",
                     )
                 worst = max(worst, fraction)
     return worst
@@ -258,7 +258,7 @@ def check_tail(network: Network, cases: Mapping[str, Recorded]) -> None:
 def _difference(found: np.ndarray, expected: np.ndarray) -> str | None:
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
-    if (pair := largest_difference(found, expected)) is None:
+    if (pair := difference_of(found, expected)) is None:
         return "other infinities or NaN"
     difference, largest = pair
     allowed = TOLERANCE[0] * largest + TOLERANCE[1] if expected.dtype.kind == "f" else 0.0

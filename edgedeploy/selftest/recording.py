@@ -11,7 +11,7 @@ from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
-from edgedeploy.selftest.tolerance import Recorded, is_steady, spread_of, steadiest, tolerance_of, usual_tolerance
+from edgedeploy.selftest.tolerance import Recorded, is_steady, steadiest, tolerance_of, usual_tolerance
 
 if TYPE_CHECKING:
     from edgedeploy.model.network import Network
@@ -31,7 +31,7 @@ def recorded(network: Network) -> dict[str, Recorded]:
     if first is None:
         [error, *_] = refused
         raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
-    cases = {"random": Recorded(*first, spread_of(network, *first))}
+    cases = {"random": Recorded.of(network, *first)}
     usual = _shares(cases["random"].outputs, np.isfinite)
     for name, candidates, counts in (
         ("edge", edge_inputs(network), np.isfinite),
@@ -40,7 +40,7 @@ def recorded(network: Network) -> dict[str, Recorded]:
         tried = []
         for inputs, outputs in _inferences(network, candidates, []):
             if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
-                tried.append(Recorded(inputs, outputs, spread_of(network, inputs, outputs)))
+                tried.append(Recorded.of(network, inputs, outputs))
                 if is_steady(network, tried[-1]):
                     break
         if best := steadiest(network, tried):
@@ -76,6 +76,7 @@ def self_test(
                 relative=[tolerance_of(network, board, case, spec.name, exact=exact)[0] for spec in network.outputs],
                 absolute=absolute,
                 spread=[case.relative_spread(spec.name) for spec in network.outputs],
+                rms=[] if exact else [*case.rms],
             )
         )
         members |= {member: array.tobytes() for member, array in (inputs | outputs).items()}

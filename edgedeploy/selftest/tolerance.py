@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,9 @@ EXACT = (1e-6, 1e-6)  # networks that are computed in integers throughout: dequa
 # Steps by which outputs of other quantised networks may differ, since values close to a half round either way; the
 # reference's own kernels show the further effect of such steps upstream.
 _STEPS = 2.0
-_MOST_QUANTISED = 0.3  # the largest tolerance of those, as a fraction of the largest value
+# The largest tolerance of those, as a fraction. Outputs that rounding alone may change by more are compared by root
+# mean squares in place of largest values: of thousands of boxes some are always far away.
+_MOST_QUANTISED = 0.3
 
 # The tolerance, in differences between two sets of the reference's own kernels. Sound code reached two of them.
 _SPREADS = 3.0
@@ -40,33 +42,43 @@ _ESTIMATED = 0.5
 
 @dataclass(frozen=True)
 class Recorded:
-    """One inference of the reference; `spread` is of `spread_of`."""
+    """One inference of the reference.
+
+    `spread` is the effect of rounding alone, for each output in floating point of which it is known: how far other
+    kernels of the reference are from it. Outputs in `rms` are compared by root mean squares, others by largest values.
+    """
 
     inputs: Tensors
     outputs: Tensors
     spread: Mapping[str, float]
+    rms: Collection[str] = ()
+
+    @classmethod
+    def of(cls, network: Network, inputs: Tensors, outputs: Tensors) -> Recorded:
+        """An inference of the reference, with the spread of its outputs."""
+        spread, rms = {}, []
+        try:
+            others = [run(inputs) for run in network.other_kernels]
+        except Exception:
+            others = []  # other kernels of the reference may refuse the network
+        for name, wanted in outputs.items():
+            if others and wanted.dtype.kind == "f" and all(np.shape(each[name]) == wanted.shape for each in others):
+                with np.errstate(invalid="ignore"):  # differences of infinities
+                    apart = [np.asarray(each[name], np.float64) - wanted for each in others]
+                spread[name] = max(map(largest_of, apart))
+                if network.quantised and _SPREADS * spread[name] > _MOST_QUANTISED * largest_of(wanted):
+                    rms.append(name)
+                    spread[name] = max(map(rms_of, apart))
+        return cls(inputs, outputs, spread, rms)
+
+    def size(self, output: str) -> float:
+        """What an output's tolerance is a fraction of."""
+        return (rms_of if output in self.rms else largest_of)(self.outputs[output])
 
     def relative_spread(self, output: str) -> float | None:
-        """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
-        largest = largest_of(self.outputs[output])
-        return float(f"{self.spread[output] / largest:.2g}") if output in self.spread and largest else None
-
-
-def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
-    """The effect of rounding alone on a network: how far other kernels of the reference are from it.
-
-    It is the largest difference, by name, of each output in floating point; nothing if unknown.
-    """
-    try:
-        others = [run(inputs) for run in network.other_kernels]
-    except Exception:
-        return {}  # other kernels of the reference may refuse the network
-    with np.errstate(invalid="ignore"):  # differences of infinities
-        return {
-            name: max(largest_of(np.asarray(each[name], np.float64) - wanted) for each in others)
-            for name, wanted in expected.items()
-            if others and wanted.dtype.kind == "f" and all(np.shape(each[name]) == wanted.shape for each in others)
-        }
+        """The effect of rounding on an output, as a fraction of its size; None if unknown."""
+        size = self.size(output)
+        return float(f"{self.spread[output] / size:.2g}") if output in self.spread and size else None
 
 
 def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> tuple[float, float]:
@@ -97,18 +109,18 @@ def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
 def tolerance_of(
     network: Network, board: Board, case: Recorded, output: str, *, exact: bool = False
 ) -> tuple[float, float]:
-    """By how much an output of an inference may differ: a fraction of its largest value, and an absolute part.
+    """By how much an output of an inference may differ: a fraction of its size, and an absolute part.
 
     `exact` networks are computed in integers throughout.
     """
     usual, absolute = usual_tolerance(network, board, exact=exact)
-    largest = largest_of(case.outputs[output])
-    if exact or not largest:
+    size = case.size(output)
+    if exact or not size:
         return usual, absolute
     most, steps = MOST * usual, 0.0
     if network.quantised:
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
-    needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
+    needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / size
     if network.half and network.half.used:
         needed, most = max(needed, _EXPECTED * network.half.tested), max(most, tolerance_in(["float16"])[0])
     return min(max(usual, _rounded_up(needed)), most), absolute
@@ -145,8 +157,7 @@ def _unrest(network: Network, case: Recorded) -> float:
     if network.quantised:
         relative = _MOST_QUANTISED / MOST
     return max(
-        (spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()),
-        default=0.0,
+        (spread / (relative * case.size(output) + absolute) for output, spread in case.spread.items()), default=0.0
     )
 
 
@@ -158,7 +169,7 @@ def error_limit(network: Network, board: Board, cases: Iterable[Recorded]) -> fl
     for case in cases:
         for output, spread in case.spread.items():
             relative, absolute = tolerance_of(network, board, case, output)
-            allowed = relative * largest_of(case.outputs[output]) + absolute
+            allowed = relative * case.size(output) + absolute
             limit = min(limit, _ESTIMATED * allowed / spread) if spread else limit
     return limit
 
@@ -167,6 +178,12 @@ def largest_of(output: np.ndarray) -> float:
     """The largest finite value, without its sign."""
     values = np.abs(output.astype(np.float64))
     return float(values[np.isfinite(values)].max(initial=0))
+
+
+def rms_of(output: np.ndarray) -> float:
+    """The root mean square of the finite values."""
+    values = output[np.isfinite(output)].astype(np.float64)
+    return math.sqrt(np.square(values).mean()) if values.size else 0.0
 
 
 def _rounded_up(value: float) -> float:
@@ -191,27 +208,30 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
     """
     found = {}
     for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):
-        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
-        found[name] = difference / (relative * largest + case.absolute) if math.isfinite(difference) else math.inf
+        difference, size = difference_of(outputs[name], wanted, rms=name in case.rms) or (math.inf, 0.0)
+        found[name] = difference / (relative * size + case.absolute) if math.isfinite(difference) else math.inf
     return found
 
 
-def largest_difference(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
+def difference_of(found: np.ndarray, expected: np.ndarray, *, rms: bool = False) -> tuple[float, float] | None:
     """The largest |found - expected| and |expected| of two arrays of one size, where the expected values are finite.
 
-    None if infinities or NaN are expected, and others were found. The difference is inf or NaN if values are.
+    The root mean squares of both with `rms`. None if infinities or NaN are expected, and others were found. The
+    difference is inf or NaN if values are.
     """
     given, wanted = (array.astype(np.float64).reshape(-1) for array in (found, expected))
     finite = np.isfinite(wanted)
     if not np.array_equal(given[~finite], wanted[~finite], equal_nan=True):
         return None
-    difference = np.abs(given[finite] - wanted[finite])
-    return float(difference.max(initial=0)), float(np.abs(wanted[finite]).max(initial=0))
+    difference, wanted = np.abs(given[finite] - wanted[finite]), np.abs(wanted[finite])
+    if rms and wanted.size:
+        return float(np.sqrt(np.square(difference).mean())), rms_of(wanted)
+    return float(difference.max(initial=0)), float(wanted.max(initial=0))
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference as a fraction of the largest value; infinite if it is not a number."""
-    difference, largest = largest_difference(found, expected) or (math.inf, 0.0)
+    difference, largest = difference_of(found, expected) or (math.inf, 0.0)
     if not math.isfinite(difference):
         return math.inf
     return difference / largest if largest else difference

@@ -23,7 +23,9 @@ from support.networks import Graph, tiny
 
 from edgedeploy.building import build
 from edgedeploy.compile.output import packing
+from edgedeploy.package.entry import Case
 from edgedeploy.runtime.session import Session
+from edgedeploy.selftest.tolerance import fractions
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
@@ -168,6 +170,20 @@ def test_every_case_of_the_self_test_is_run(agent: Path, package: Path) -> None:
     assert done.returncode == 6
     fractions = {output["case"]: output["fraction"] for output in json.loads(done.stdout)["outputs"]}
     assert fractions["random"] <= 1 < fractions["edge"]
+
+
+def test_outputs_that_rounding_changes_much_are_compared_by_root_mean_squares(agent: Path, package: Path) -> None:
+    recorded = package / "selftest" / "output-0.bin"
+    sound = np.fromfile(recorded, np.float32)
+    wrong = sound.copy()
+    wrong[0] += np.abs(sound).max()
+    recorded.write_bytes(wrong.tobytes())
+    with manifest_of(package) as manifest:
+        case = manifest["selftest"]["cases"][0]
+        case |= {"relative": [0.9], "rms": [manifest["outputs"][0]["name"]]}
+    [output, *_] = answer(agent, "selftest", package)["outputs"]
+    [expected] = fractions({"y": sound}, {"y": wrong}, Case.model_validate(case | {"rms": ["y"]})).values()
+    assert output["fraction"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> None:

@@ -484,6 +484,25 @@ def test_inputs_whose_outputs_rounding_alone_changes_too_much_check_no_quantised
     assert steadiest(QUANTISED, [restless]) is None
 
 
+@pytest.mark.parametrize(("quantised", "apart", "rms"), [(True, 0.09, False), (True, 0.5, True), (False, 0.5, False)])
+def test_a_few_restless_values_of_many_are_compared_by_root_mean_squares(
+    quantised: bool, apart: float, rms: bool
+) -> None:
+    wanted = np.where(np.arange(1000) % 2, np.float32(1), np.float32(-1))
+    other = np.where(np.arange(1000) < 10, np.float32(apart), np.float32(0)) + wanted
+    network: Any = SimpleNamespace(quantised=quantised, other_kernels=[lambda inputs: {"y": other}])
+    case = Recorded.of(network, {}, {"y": wanted})
+    assert case.spread["y"] == pytest.approx(apart / 10 if rms else apart)
+    assert case.rms == (["y"] if rms else [])
+    if rms:
+        tolerance, absolute = tolerance_of(QUANTISED, LOCAL, case, "y")
+        assert tolerance == pytest.approx(0.3)  # two steps are more
+        case_of = WITHIN_A_HALF.model_copy(update={"relative": [tolerance], "absolute": absolute, "rms": ["y"]})
+        assert fractions({"y": other}, {"y": wanted}, case_of)["y"] == pytest.approx(0.05 / 0.3, rel=1e-4)
+        assert fractions({"y": -wanted}, {"y": wanted}, case_of)["y"] > 6
+        assert fractions({"y": np.where(other < 1, np.nan, other)}, {"y": wanted}, case_of)["y"] == np.inf
+
+
 def test_those_computed_in_integers_throughout_must_be_equal() -> None:
     assert tolerance_of(QUANTISED, LOCAL, inference(0.01), "y", exact=True) == EXACT
 
