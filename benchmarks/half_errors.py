@@ -40,7 +40,7 @@ from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.precision import Run, with_half
 from edgedeploy.selftest.tolerance import relative_error
 from edgedeploy.target.resolved import resolve
-from edgedeploy.vision.results import OVERLAP, Detection, best_match, overlap
+from edgedeploy.vision.results import OVERLAP, SAME, Detection, best_match, overlap
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source
 from edgedeploy.zoo.store import locate, obtainable
@@ -85,6 +85,8 @@ class Result:
     boxes: int = 0  # in single precision; `alone` in either have no partner, others overlap by `least` or more
     alone: int = 0
     least: float | None = None
+    candidate: float | None = None  # the least overlap with a candidate of a box that the other precision lacks,
+    scores: float = 0.0  # and by how much their scores differ at most
     different: Sequence[str] = ()  # images with other results, and what differs
     why: str = ""  # it has no layers in half precision, or was not tried
 
@@ -129,7 +131,7 @@ def tried(task: Task, images: Sequence[Path]) -> dict[str, Any]:
 def _compared(examples: Sequence[tuple[Path, Example]], runs: Runs) -> dict[str, Any]:
     """The results of both precisions in images."""
     found: dict[str, Any] = dict.fromkeys(("above", "same", "same_first", "boxes", "alone"), 0)
-    largest, least, different = 0.0, math.inf, []
+    largest, least, ties, different = 0.0, math.inf, [], []
     for image, example in examples:
         single, half = runs.single(example.inputs), runs.half(example.inputs)
         error = max(relative_error(half[name], expected) for name, expected in single.items())
@@ -143,16 +145,36 @@ def _compared(examples: Sequence[tuple[Path, Example]], runs: Runs) -> dict[str,
             found[name] += more
         found["boxes"] += sum(each.box is not None for each in known)
         if not same:
+            ties += [*_near_ties(example, known, half), *_near_ties(example, other, single)]
             named = " / ".join(", ".join(each.label.split(",")[0] for each in some) for some in (known, other))
             boxes = f"smallest IoU {min(overlaps, default=0):.3f}, {alone} without partner"
             different.append(f"{image.name}: {boxes if alone or overlaps else named}")
     found["least"] = least if math.isfinite(least) else None
+    if ties:
+        found["candidate"], found["scores"] = min(shared for shared, _ in ties), max(apart for _, apart in ties)
     return {"images": len(examples), "in_images": largest, "different": different, **found}
 
 
-def _results(example: Example, outputs: Any) -> Sequence[Detection]:
+def _results(example: Example, outputs: Any, **decoder: float) -> Sequence[Detection]:
+    """A network's results, with other values of the decoder."""
     whole = example.tail.run({**example.inputs, **outputs}) if example.tail else outputs
-    return example.use.results(whole, example.frame)
+    stage = example.use.stage
+    stage = stage.model_copy(update={"decoder": stage.decoder.model_copy(update=decoder)}) if decoder else stage
+    return replace(example.use, stage=stage).results(whole, example.frame)
+
+
+def _near_ties(example: Example, found: Sequence[Detection], other: Any) -> Iterator[tuple[float, float]]:
+    """Boxes that the other precision's results lack: how far its nearest candidate overlaps, and the scores differ.
+
+    Candidates have a score of 0.9 of the threshold at least. No better one suppresses them.
+    """
+    threshold = getattr(example.use.stage.decoder, "threshold", 0.0)
+    candidates = [each for each in _results(example, other, threshold=0.9 * threshold, iou_threshold=1.0) if each.box]
+    results = _results(example, other)
+    for each in found:
+        if each.box and not best_match(each.box, [its.box for its in results if its.class_id == each.class_id], SAME):
+            near = max(candidates, key=lambda its: overlap(each.box, its.box), default=None)
+            yield (overlap(each.box, near.box), abs(each.score - near.score)) if near else (0.0, math.inf)
 
 
 def _overlaps(one: Sequence[Detection], other: Sequence[Detection]) -> tuple[list[float], int]:
@@ -222,7 +244,8 @@ def tables(results: Sequence[Result]) -> str:
 
 
 COLUMNS = ["network", "in half", "error", "same class"]
-COLUMNS += ["error in images", f"above {LIMIT}", "the same results", "the same first", "boxes", "smallest IoU"]
+COLUMNS += ["error in images", f"above {LIMIT}", "the same results", "the same first"]
+COLUMNS += ["boxes", "smallest IoU", "as candidates"]
 
 
 def _row(result: Result) -> list[str]:
@@ -230,12 +253,14 @@ def _row(result: Result) -> list[str]:
     if result.why:
         return [name, result.why.replace("|", "\\|"), *[""] * len(COLUMNS)][: len(COLUMNS)]
     same = f"{result.same_classes} of {result.inputs}" if result.inputs else ""
-    cells = [name, f"{result.half} of {result.layers}", f"{result.error:.4f}", same, *[""] * 6]
+    cells = [name, f"{result.half} of {result.layers}", f"{result.error:.4f}", same, *[""] * 7]
     if result.images:
         same = f"{result.same} of {result.images}"
         cells[4:8] = f"{result.in_images:.4f}", str(result.above), same, str(result.same_first)
     if result.least:
-        cells[8:] = str(result.boxes), f"{result.least:.3f}"
+        cells[8:10] = str(result.boxes), f"{result.least:.3f}"
+    if result.candidate is not None:
+        cells[10] = f"{result.candidate:.3f}, {result.scores:.3f}"
     return cells
 
 
