@@ -28,7 +28,7 @@ def _shape(value: str) -> str:
 
 _TEXTS = "board calibrate camera demo evaluate health-check host method output quantize tasks tuned tuning-records"
 _NUMBERS = "health-check-timeout images max-loss min-accuracy rounds runs threads"
-_FLAGS = "all-pairs dry-run force strict-host-key virtual"
+_FLAGS = "all-pairs dry-run force own-scales strict-host-key virtual"
 _FIELDS = {"cross-compiler": "cross_compiler", "mcpu": "cpu", "mtriple": "triple", "sysroot": "sysroot"}
 _FIELDS |= {"precision": "precision", "toolchain": "toolchain"}
 

@@ -77,6 +77,7 @@ def quantize(
     keep: Sequence[str] = (),
     max_loss: float | None = None,
     all_pairs: bool = False,
+    own_scales: bool = False,
     shapes: Shapes | None = None,
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
@@ -96,6 +97,7 @@ def quantize(
         max_loss: the most harmful layers are left in float until the loss is at most this; None for 0.03 of a
             detector's boxes, and any loss of other networks.
         all_pairs: whether to round results to bytes after every operator, for other engines' kernels.
+        own_scales: whether tensors that meet in a concatenation keep scales of their own, and it rounds once more.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
 
@@ -116,5 +118,5 @@ def quantize(
     check_place(path)
     if path.resolve() in [file.resolve() for file in task.source.files]:
         raise InputError(f"{path} is the float network itself", hints=["name another file with --output"])
-    made = make(task, Settings(method, keep, max_loss, all_pairs), progress)
+    made = make(task, Settings(method, keep, max_loss, all_pairs, own_scales), progress)
     return Quantised(fspath(network), path, made.write(path), made)

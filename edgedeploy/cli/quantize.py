@@ -47,6 +47,12 @@ def quantize(
         help="Round to bytes after every operator, for other engines' kernels. edgedeploy computes a layer, its "
         "activation and a sum in one loop: without the roundings inside it is faster and more accurate.",
     ),
+    own_scales: bool = Option(
+        False,
+        "--own-scales",
+        help="Let each tensor of a concatenation have its own scale. By default they share one where that costs no "
+        "more than two bits: the concatenation moves bytes, which saves 4% of YOLO11n's time.",
+    ),
     input_shape: ShapeOption = None,
     epsilon: EpsilonOption = None,
 ) -> None:
@@ -82,6 +88,7 @@ def quantize(
         keep=keep or (),
         max_loss=MAX_LOSS if auto and max_loss is None else max_loss,
         all_pairs=all_pairs,
+        own_scales=own_scales,
         shapes=parse_shapes(input_shape),
         options=ImportOptions(epsilon=epsilon),
         progress=shown_progress(),

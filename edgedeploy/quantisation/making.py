@@ -32,6 +32,7 @@ from edgedeploy.quantisation.quantising import (
     chosen,
     layers_of,
     quantise,
+    sharing_ranges,
     without_inner_pairs,
 )
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
@@ -59,6 +60,7 @@ class Settings:
     max_loss: float | None = None
     # Whether results are rounded to bytes after every operator, as other engines' kernels need it.
     all_pairs: bool = False
+    own_scales: bool = False  # whether tensors that meet in a concatenation do not share a scale
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     kept = chosen(layers, settings.keep)
 
     def calibrated(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Ranges]:
-        return model, calibrate(model, samples, settings.method, progress)
+        ranges = calibrate(model, samples, settings.method, progress)
+        return model, ranges if settings.own_scales else sharing_ranges(model, ranges)
 
     def compared(basis: tuple[onnx.ModelProto, Ranges], kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison]:
         """A calibrated network in 8 bits with some layers in float, and how it differs from the float network."""

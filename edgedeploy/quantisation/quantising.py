@@ -47,6 +47,9 @@ _MOVING = frozenset({
     "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
 
+# Operators whose results onnxruntime's quantiser gives the scale of their input.
+_KEEPING_SCALES = _MOVING | {"AveragePool", "Resize"}
+
 # Elementwise functions of one tensor.
 _ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"})
 
@@ -61,6 +64,8 @@ OPERATORS = (
 
 # Those that stay quantised after the last layer: the meaning of values stays the same.
 _AT_THE_END = WEIGHTED | _LIMITING | _MOVING | {"AveragePool", "GlobalAveragePool", "Resize"}
+
+_WIDEST = 4.0  # two of eight bits
 
 _PERCENTILE = 99.999  # the percentage of values that `percentile` leaves inside the range; onnxruntime's default
 
@@ -162,6 +167,37 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
         if not all(np.isfinite(value).all() for value in data.range_value):
             raise no_numbers(f"tensor {name!r} of the network")
     return tensors
+
+
+def sharing_ranges(model: onnx.ModelProto, ranges: Ranges) -> Ranges:
+    """Ranges of which tensors that meet in a concatenation share one, directly or through operators that move values.
+
+    The concatenation then moves bytes, and rounds none. Tensors are left as they are if a range would become `_WIDEST`
+    times as wide, or exceed that behind a ReLU or Clip, which the quantiser removes since the range limits values.
+    """
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+
+    groups = {name: {name} for name, _ in ranges.items()}
+    concatenated: set[str] = set()
+    limits: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.op_type == "Concat" or node.op_type in _KEEPING_SCALES:
+            names = groups.keys() & {*node.input[: None if node.op_type == "Concat" else 1], *node.output}
+            together = set().union(*(groups[name] for name in names))
+            groups.update(dict.fromkeys(together, together))
+            concatenated |= names if node.op_type == "Concat" else set()
+        elif node.op_type in _LIMITING:
+            limits[node.output[0]] = node.op_type
+    data = dict(ranges.items())
+    for group in {id(groups[name]): groups[name] for name in concatenated}.values():
+        lows, highs = zip(*(ranges[name].range_value for name in group), strict=True)
+        low, high = np.min(lows), np.max(highs)
+        own = [(limits[name], *ranges[name].range_value) for name in group & limits.keys()]
+        limited = all(low >= min(0, lowest) and (kind == "Relu" or high <= highest) for kind, lowest, highest in own)
+        narrowest = min(max(0, highest) - min(0, lowest) for lowest, highest in zip(lows, highs, strict=True))
+        if limited and max(0, high) - min(0, low) <= _WIDEST * narrowest:
+            data |= dict.fromkeys(group, TensorData(lowest=low, highest=high))
+    return TensorsData(ranges.calibration_method, data)
 
 
 def quantise(

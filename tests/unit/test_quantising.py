@@ -132,6 +132,33 @@ def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
         assert scale_of(made.model, node.output[0]), node.name
 
 
+def meeting(path: Path, factor: float, *, limited: bool) -> Path:
+    """A layer, and the pool of another with a ReLU or without, that meet in a concatenation."""
+    graph = Graph(opset=13)
+    data = graph.input("data", list(SHAPE))
+    first, other = (graph.conv(data, 3, 8, 1) for _ in range(2))
+    first = graph.node("Mul", graph.node("Relu", first), graph.weight(np.float32(factor)))
+    other = graph.node("MaxPool", graph.node("Relu", other) if limited else other, kernel_shape=[1, 1])
+    return graph.save(path, graph.conv(graph.node("Concat", first, other, axis=1), 16, 4, 1))
+
+
+@pytest.mark.parametrize(
+    ("factor", "limited", "shared"), [(3.0, True, True), (3.0, False, True), (30.0, False, False), (-3.0, True, False)]
+)
+def test_tensors_that_meet_share_a_scale_unless_that_costs_bits_or_a_limit(
+    tmp_path: Path, samples: Samples, factor: float, limited: bool, shared: bool
+) -> None:
+    path = meeting(tmp_path / "net.onnx", factor, limited=limited)
+    own, made = (made_of(path, samples, own_scales=wanted) for wanted in (True, False))
+    for each, same in ((own, False), (made, shared)):
+        concat, held = first(each.model, "Concat"), constants(each.model)
+        parameters = {
+            tuple(held[name].item() for name in producer(each.model, data).input[1:]) for data in concat.input
+        }
+        assert (parameters == {scale_of(each.model, concat.output[0])}) is same
+    assert made.comparison.ratio_db > own.comparison.ratio_db - 3
+
+
 def test_what_no_layer_follows_stays_in_float(made: Made) -> None:
     softmax = first(made.model, "Softmax")
     assert softmax.output[0] == made.model.graph.output[0].name
