@@ -92,6 +92,7 @@ void ReadFields(Fields& fields, Case* test) {
   fields.Require("relative", &test->relative, kTolerance);
   fields.Require("absolute", &test->absolute, kTolerance);
   fields.Read("rms", &test->rms);
+  fields.Read("rows", &test->rows);
 }
 
 void ReadFields(Fields& fields, SelfTest* test) {

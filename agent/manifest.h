@@ -53,7 +53,8 @@ struct Case {
   std::vector<std::string> outputs;
   std::vector<double> relative;  // of each output
   double absolute = 0;
-  std::vector<std::string> rms;  // the outputs that are compared by root mean squares
+  std::vector<std::string> rms;   // the outputs that are compared by root mean squares
+  std::vector<std::string> rows;  // and those of which half of the rows must agree with some row
 };
 
 struct SelfTest {

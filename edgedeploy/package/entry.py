@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -45,10 +45,19 @@ Tensors = Annotated[Listed[TensorSpec], AfterValidator(_checked)]
 OpenTensors = Annotated[Listed[TensorSpec], Field(min_length=1), AfterValidator(partial(_checked, least=-1))]
 
 
+Measure = Literal["largest", "rms", "rows"]
+_SAID: dict[Measure, str] = {
+    "largest": "its largest value",
+    "rms": "its values' root mean square",
+    "rows": "its largest value, in half of its rows",
+}
+
+
 class Case(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
 
-    Outputs in `rms` are compared by root mean squares: rms(difference) <= relative * rms(expected) + absolute.
+    Outputs in `rms` are compared by root mean squares: rms(difference) <= relative * rms(expected) + absolute. Of those
+    in `rows`, half of the rows must agree with some row.
     """
 
     name: str  # the kind of inputs, such as `random`
@@ -61,10 +70,15 @@ class Case(Record):
     # reference and it. None if unknown.
     spread: Listed[Tolerance | None]
     rms: Listed[str] = []
+    rows: Listed[str] = []
 
-    def measure(self, output: str) -> str:
+    def measure(self, output: str) -> Measure:
+        """How an output is compared."""
+        return "rms" if output in self.rms else "rows" if output in self.rows else "largest"
+
+    def said(self, output: str) -> str:
         """What an output's tolerance is a fraction of, in words."""
-        return "its values' root mean square" if output in self.rms else "its largest value"
+        return _SAID[self.measure(output)]
 
 
 class SelfTest(Record):
@@ -93,7 +107,7 @@ class SelfTest(Record):
                     reasons = [f"half precision is expected to change it by {half:.2g}"] if half is not None else []
                     reasons += ["two steps of its integers"] if quantised or not (spread or reasons) else []
                     reasons += [f"{self.spread_to} differs by {spread:g}, by rounding alone"] if spread else []
-                    where = f"of {case.measure(spec.name)} for {case.name} inputs"
+                    where = f"of {case.said(spec.name)} for {case.name} inputs"
                     lines.append(f"{spec.name} may differ by {relative:g} {where}: {'; '.join(reasons)}")
         return lines
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgedeploy.compile.ir.types import unit_roundoff
 from edgedeploy.model.tensors import Tensors
-from edgedeploy.package.entry import Case
+from edgedeploy.package.entry import Case, Measure
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.selftest.inputs import computed_types
+from edgedeploy.selftest.inputs import computed_types, uses_of
 
 if TYPE_CHECKING:
     from edgedeploy.model.network import Network
@@ -29,6 +29,11 @@ _STEPS = 2.0
 # The largest tolerance of those, as a fraction. Outputs that rounding alone may change by more are compared by root
 # mean squares in place of largest values: of thousands of boxes some are always far away.
 _MOST_QUANTISED = 0.3
+# Detection transformers go on with the best few hundred of thousands of places, and nearly equal scores change places
+# by rounding alone: outputs of so many rows are compared row by row, in any order, and half of them must agree. Rows
+# that do not change others by attention, a little.
+_ROWS = range(10, 1001)
+_ROWS_TOLERANCE = 1e-3
 
 # The tolerance, in differences between two sets of the reference's own kernels. Sound code reached two of them.
 _SPREADS = 3.0
@@ -45,35 +50,45 @@ class Recorded:
     """One inference of the reference.
 
     `spread` is the effect of rounding alone, for each output in floating point of which it is known: how far other
-    kernels of the reference are from it. Outputs in `rms` are compared by root mean squares, others by largest values.
+    kernels of the reference are from it.
     """
 
     inputs: Tensors
     outputs: Tensors
     spread: Mapping[str, float]
-    rms: Collection[str] = ()
+    measures: Mapping[str, Measure] = field(
+        default_factory=dict
+    )  # of outputs that are not compared by `largest` values
 
     @classmethod
     def of(cls, network: Network, inputs: Tensors, outputs: Tensors) -> Recorded:
         """An inference of the reference, with the spread of its outputs."""
-        spread, rms = {}, []
+        spread: dict[str, float] = {}
+        uses = uses_of(network)
+        rows = {count for count in uses.chosen if uses.products and count in _ROWS}
+        measures: dict[str, Measure] = {name: "rows" for name, each in outputs.items() if rows.intersection(each.shape)}
         try:
             others = [run(inputs) for run in network.other_kernels]
         except Exception:
             others = []  # other kernels of the reference may refuse the network
         for name, wanted in outputs.items():
-            if others and wanted.dtype.kind == "f" and all(np.shape(each[name]) == wanted.shape for each in others):
-                with np.errstate(invalid="ignore"):  # differences of infinities
-                    apart = [np.asarray(each[name], np.float64) - wanted for each in others]
-                spread[name] = max(map(largest_of, apart))
-                if network.quantised and _SPREADS * spread[name] > _MOST_QUANTISED * largest_of(wanted):
-                    rms.append(name)
-                    spread[name] = max(map(rms_of, apart))
-        return cls(inputs, outputs, spread, rms)
+            if not others or wanted.dtype.kind != "f" or any(np.shape(each[name]) != wanted.shape for each in others):
+                continue
+            found = [np.asarray(each[name], np.float64) for each in others]
+            if name in measures:
+                spread[name] = max((difference_of(each, wanted, "rows") or (0.0,))[0] for each in found)
+                continue
+            with np.errstate(invalid="ignore"):  # differences of infinities
+                apart = [each - wanted for each in found]
+            spread[name] = max(map(largest_of, apart))
+            if network.quantised and _SPREADS * spread[name] > _MOST_QUANTISED * largest_of(wanted):
+                measures[name] = "rms"
+                spread[name] = max(map(rms_of, apart))
+        return cls(inputs, outputs, spread, measures)
 
     def size(self, output: str) -> float:
         """What an output's tolerance is a fraction of."""
-        return (rms_of if output in self.rms else largest_of)(self.outputs[output])
+        return (rms_of if self.measures.get(output) == "rms" else largest_of)(self.outputs[output])
 
     def relative_spread(self, output: str) -> float | None:
         """The effect of rounding on an output, as a fraction of its size; None if unknown."""
@@ -117,6 +132,8 @@ def tolerance_of(
     size = case.size(output)
     if exact or not size:
         return usual, absolute
+    if case.measures.get(output) == "rows":
+        usual = max(usual, _ROWS_TOLERANCE)
     most, steps = MOST * usual, 0.0
     if network.quantised:
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
@@ -208,23 +225,29 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
     """
     found = {}
     for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):
-        difference, size = difference_of(outputs[name], wanted, rms=name in case.rms) or (math.inf, 0.0)
+        difference, size = difference_of(outputs[name], wanted, case.measure(name)) or (math.inf, 0.0)
         found[name] = difference / (relative * size + case.absolute) if math.isfinite(difference) else math.inf
     return found
 
 
-def difference_of(found: np.ndarray, expected: np.ndarray, *, rms: bool = False) -> tuple[float, float] | None:
+def difference_of(found: np.ndarray, expected: np.ndarray, measure: Measure = "largest") -> tuple[float, float] | None:
     """The largest |found - expected| and |expected| of two arrays of one size, where the expected values are finite.
 
-    The root mean squares of both with `rms`. None if infinities or NaN are expected, and others were found. The
-    difference is inf or NaN if values are.
+    By `rms` the root mean squares of both; by `rows` the difference that half of the rows keep to, each from the
+    nearest of the other rows. None if infinities or NaN are expected, and others were found. The difference is inf or
+    NaN if values are.
     """
     given, wanted = (array.astype(np.float64).reshape(-1) for array in (found, expected))
     finite = np.isfinite(wanted)
+    if measure == "rows" and finite.all():
+        width = expected.shape[-1] if expected.ndim > 1 and expected.shape[-2] > 1 else 1
+        rows = np.nan_to_num(given, nan=np.inf).reshape(-1, width)
+        nearest = sorted(float(np.abs(rows - row).max(axis=1).min()) for row in wanted.reshape(-1, width))
+        return nearest[(len(nearest) - 1) // 2], largest_of(expected)
     if not np.array_equal(given[~finite], wanted[~finite], equal_nan=True):
         return None
     difference, wanted = np.abs(given[finite] - wanted[finite]), np.abs(wanted[finite])
-    if rms and wanted.size:
+    if measure == "rms" and wanted.size:
         return float(np.sqrt(np.square(difference).mean())), rms_of(wanted)
     return float(difference.max(initial=0)), float(wanted.max(initial=0))
 

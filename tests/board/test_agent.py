@@ -186,6 +186,23 @@ def test_outputs_that_rounding_changes_much_are_compared_by_root_mean_squares(ag
     assert output["fraction"] == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("changed", [50, 51])
+def test_half_of_the_rows_that_a_network_chooses_may_be_others(agent: Path, tmp_path: Path, changed: int) -> None:
+    """Of a network that goes on with the best 100 of 120 values."""
+    graph = Graph(opset=17)
+    values = graph.input("x", [1, 120, 6])
+    scores = graph.node("ReduceMax", values, axes=[2], keepdims=0)
+    best = graph.node("TopK", scores, graph.weight(np.array([100])), outputs=2)
+    rows = graph.node("Gather", graph.reshape(values, 120, 6), f"{best}_1", axis=0)
+    package = unpacked(graph.save(tmp_path / "net.onnx", graph.node("MatMul", rows, graph.normal(6, 6))))
+    assert answer(agent, "selftest", package)["passed"]
+    recorded = package / "selftest" / "output-0.bin"
+    shuffled = np.random.default_rng(0).permutation(np.fromfile(recorded, np.float32).reshape(100, 6))
+    shuffled[:changed] += 1
+    recorded.write_bytes(shuffled.tobytes())
+    assert call(agent, "selftest", package).returncode == (0 if changed == 50 else 6)
+
+
 def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> None:
     graph = Graph()
     logarithms = graph.node("Log", graph.node("Relu", graph.input("x", [6, 8])))

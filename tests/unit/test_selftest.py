@@ -490,10 +490,13 @@ def test_a_few_restless_values_of_many_are_compared_by_root_mean_squares(
 ) -> None:
     wanted = np.where(np.arange(1000) % 2, np.float32(1), np.float32(-1))
     other = np.where(np.arange(1000) < 10, np.float32(apart), np.float32(0)) + wanted
-    network: Any = SimpleNamespace(quantised=quantised, other_kernels=[lambda inputs: {"y": other}])
-    case = Recorded.of(network, {}, {"y": wanted})
+    network = SimpleNamespace(
+        **vars(FLOAT) | {"quantised": quantised}, inputs=[SimpleNamespace(name="x")], reference_name=""
+    )
+    network.other_kernels = [lambda inputs: {"y": other}]
+    case = Recorded.of(network, {}, {"y": wanted})  # type: ignore[arg-type]
     assert case.spread["y"] == pytest.approx(apart / 10 if rms else apart)
-    assert case.rms == (["y"] if rms else [])
+    assert case.measures == ({"y": "rms"} if rms else {})
     if rms:
         tolerance, absolute = tolerance_of(QUANTISED, LOCAL, case, "y")
         assert tolerance == pytest.approx(0.3)  # two steps are more
