@@ -35,9 +35,11 @@ from edgedeploy.selftest.tolerance import (
     EXACT,
     TOLERANCE,
     Recorded,
+    difference_of,
     error_limit,
     fractions,
     is_steady,
+    largest_of,
     steadiest,
     step_of,
     tolerance_of,
@@ -504,6 +506,29 @@ def test_a_few_restless_values_of_many_are_compared_by_root_mean_squares(
         assert fractions({"y": other}, {"y": wanted}, case_of)["y"] == pytest.approx(0.05 / 0.3, rel=1e-4)
         assert fractions({"y": -wanted}, {"y": wanted}, case_of)["y"] > 6
         assert fractions({"y": np.where(other < 1, np.nan, other)}, {"y": wanted}, case_of)["y"] == np.inf
+
+
+def test_rows_are_found_wherever_they_are() -> None:
+    expected = np.random.default_rng(0).standard_normal((1, 100, 4)).astype(np.float32)
+    found = expected[:, ::-1].copy()
+    found[:, :50] += 1
+    assert difference_of(found, expected, "rows") == (0.0, largest_of(expected))
+    found[:, 50] = np.nan
+    assert difference_of(found, expected, "rows")[0] > 0.01  # type: ignore[index]
+    assert difference_of(np.full_like(found, np.nan), expected, "rows")[0] == np.inf  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("count", "layer", "by_rows"), [(20, True, True), (20, False, False), (5, True, False)])
+def test_what_a_network_goes_on_with_may_be_chosen_otherwise(
+    tmp_path: Path, count: int, layer: bool, by_rows: bool
+) -> None:
+    graph = Graph(opset=17)
+    chosen = graph.node("TopK", graph.input("x", [30, 40]), graph.weight(np.array([count])), axis=0, outputs=2)
+    path = graph.save(tmp_path / "net.onnx", graph.node("MatMul", chosen, graph.normal(40, 8)) if layer else chosen)
+    network = read_onnx(path)
+    case, name = recorded(network)["random"], network.outputs[0].name
+    assert case.measures == ({name: "rows"} if by_rows else {})
+    assert tolerance_of(network, LOCAL, case, name)[0] == (1e-3 if by_rows else 1e-4)
 
 
 def test_those_computed_in_integers_throughout_must_be_equal() -> None:
