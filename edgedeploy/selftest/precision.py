@@ -21,6 +21,7 @@ from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import CompileError, InputError, UnsupportedError
 from edgedeploy.model.quantised import Accuracy, Half, JudgedBy, Kept
 from edgedeploy.model.tensors import Tensors
+from edgedeploy.package.entry import Measure
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.selftest.inputs import picture_inputs
 from edgedeploy.selftest.tolerance import Recorded, relative_error, tolerance_in
@@ -119,7 +120,8 @@ def with_half(
         given = judge.inputs(network, progress) if judge else ()
         pictures = picture_inputs(network, usage.input) if usage and not usage.camera and not given else []
         try:
-            search = _Search(made, tests, given or pictures, None if given else example)
+            measures = next(iter(cases.values())).measures
+            search = _Search(made, tests, given or pictures, None if given else example, measures)
         except CompileError as error:
             if wanted == "half" or judge:
                 raise
@@ -208,10 +210,15 @@ class _Search:
     """
 
     def __init__(
-        self, trial: Trial, tests: Sequence[Tensors], others: Sequence[Tensors], example: Example | None
+        self,
+        trial: Trial,
+        tests: Sequence[Tensors],
+        others: Sequence[Tensors],
+        example: Example | None,
+        measures: Mapping[str, Measure],
     ) -> None:
         others = [*others, example.inputs] if example else others
-        self._example = example
+        self._example, self._measures = example, measures
         self._layers: Sequence[Layer] = trial.layers
         self._every = frozenset(range(len(trial.layers)))
         *self._network_outputs, self._peaks = (spec.name for spec in trial.network.outputs)
@@ -336,7 +343,8 @@ class _Search:
         errors = []
         for found, exact in zip(self._run(single), self._exact, strict=True):
             in_range = np.isfinite(found[self._peaks][on]).all()
-            errors.append([relative_error(found[name], exact[name]) if in_range else math.inf for name in names])
+            of = ((found[name], exact[name], self._measures.get(name, "largest")) for name in names)
+            errors.append([relative_error(*each) if in_range else math.inf for each in of])
         return np.array(errors)
 
     def _outputs(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

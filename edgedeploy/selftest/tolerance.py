@@ -252,9 +252,9 @@ def difference_of(found: np.ndarray, expected: np.ndarray, measure: Measure = "l
     return float(difference.max(initial=0)), float(wanted.max(initial=0))
 
 
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference as a fraction of the largest value; infinite if it is not a number."""
-    difference, largest = difference_of(found, expected) or (math.inf, 0.0)
+def relative_error(found: np.ndarray, expected: np.ndarray, measure: Measure = "largest") -> float:
+    """The difference as a fraction of what it is compared with; infinite if it is not a number."""
+    difference, size = difference_of(found, expected, measure) or (math.inf, 0.0)
     if not math.isfinite(difference):
         return math.inf
-    return difference / largest if largest else difference
+    return difference / size if size else difference
