@@ -327,8 +327,8 @@ def text_encoder() -> nn.Module:
     return nn.Sequential(nn.Embedding(1000, 128), _attention(128, 4, 2), nn.Linear(128, 10))
 
 
-def _of_transformers(model: str, configuration: str, field: str | None, **settings: Any) -> nn.Module:
-    """A model of the transformers package with a configuration of its own, of whose outputs one is given."""
+def _of_transformers(model: str, configuration: str, field: str | tuple[str, ...] | None, **settings: Any) -> nn.Module:
+    """A model of the transformers package with a configuration of its own, of whose outputs one or some are given."""
     import transformers
 
     made = getattr(transformers, model)(getattr(transformers, configuration)(**settings))
@@ -338,9 +338,9 @@ def _of_transformers(model: str, configuration: str, field: str | None, **settin
             super().__init__()
             self.made = made.encoder if model == "WhisperModel" else made
 
-        def forward(self, value: Tensor) -> Tensor:
+        def forward(self, value: Tensor) -> Tensor | tuple[Tensor, ...]:
             found = self.made(value, return_dict=True)
-            return found[field or 0]
+            return tuple(found[each] for each in field) if isinstance(field, tuple) else found[field or 0]
 
     return Alone()
 
@@ -378,3 +378,54 @@ def wav2vec2_small() -> nn.Module:
 def segformer_b0() -> nn.Module:
     """Segmentation by attention; Xie et al. 2021."""
     return _of_transformers("SegformerForSemanticSegmentation", "SegformerConfig", "logits")
+
+
+def rtdetr_r18() -> nn.Module:
+    """RT-DETR of 640x640 with a ResNet-18; Zhao et al. 2023."""
+    from transformers import RTDetrResNetConfig
+
+    backbone = RTDetrResNetConfig(
+        hidden_sizes=[64, 128, 256, 512],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )
+    sizes = {"encoder_in_channels": [128, 256, 512], "decoder_layers": 3, "hidden_expansion": 0.5}
+    return _detector("RTDetr", backbone_config=backbone, **sizes)
+
+
+def dfine_n() -> nn.Module:
+    """D-FINE-N of 640x640, which DEIM-N trains otherwise; Peng et al. 2024."""
+    from transformers import HGNetV2Config
+
+    backbone = HGNetV2Config(
+        hidden_sizes=[64, 256, 512, 1024],
+        depths=[1, 1, 2, 1],
+        stem_channels=[3, 16, 16],
+        stage_in_channels=[16, 64, 256, 512],
+        stage_mid_channels=[16, 32, 64, 128],
+        stage_out_channels=[64, 256, 512, 1024],
+        stage_num_blocks=[1, 1, 2, 1],
+        stage_downsample=[False, True, True, True],
+        stage_light_block=[False, False, True, True],
+        stage_kernel_size=[3, 3, 5, 5],
+        stage_numb_of_layers=[3, 3, 3, 3],
+        use_learnable_affine_block=True,
+        out_features=["stage3", "stage4"],
+    )
+    encoder = {"encoder_in_channels": [512, 1024], "encoder_hidden_dim": 128, "encoder_ffn_dim": 512}
+    encoder |= {"encode_proj_layers": [1], "feat_strides": [16, 32], "num_feature_levels": 2}
+    decoder = {"decoder_in_channels": [128, 128], "decoder_ffn_dim": 512, "decoder_layers": 3, "d_model": 128}
+    decoder |= {"decoder_n_points": [6, 6], "depth_mult": 0.5, "hidden_expansion": 0.34}
+    return _detector("DFine", backbone_config=backbone, **encoder, **decoder)
+
+
+def _detector(family: str, **settings: Any) -> nn.Module:
+    settings |= {"num_labels": 80, "anchor_image_size": [640, 640]}
+    fields = "logits", "pred_boxes"
+    made = _of_transformers(f"{family}ForObjectDetection", f"{family}Config", fields, **settings)
+    # What training begins with gives all places the same score but for rounding, and none of 300 is chosen for one.
+    for parameter in made.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+    return made

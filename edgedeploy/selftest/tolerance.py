@@ -132,9 +132,9 @@ def tolerance_of(
     size = case.size(output)
     if exact or not size:
         return usual, absolute
+    most, steps = MOST * usual, 0.0
     if case.measures.get(output) == "rows":
         usual = max(usual, _ROWS_TOLERANCE)
-    most, steps = MOST * usual, 0.0
     if network.quantised:
         most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / size
