@@ -32,7 +32,7 @@ _MOST_QUANTISED = 0.3
 # Detection transformers go on with the best few hundred of thousands of places, and nearly equal scores change places
 # by rounding alone: outputs of so many rows are compared row by row, in any order, and half of them must agree. Rows
 # that do not change others by attention, a little.
-_ROWS = range(10, 1001)
+_ROWS = range(50, 1001)
 _ROWS_TOLERANCE = 1e-3
 
 # The tolerance, in differences between two sets of the reference's own kernels. Sound code reached two of them.
@@ -56,9 +56,7 @@ class Recorded:
     inputs: Tensors
     outputs: Tensors
     spread: Mapping[str, float]
-    measures: Mapping[str, Measure] = field(
-        default_factory=dict
-    )  # of outputs that are not compared by `largest` values
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # of outputs that another than `largest` compares
 
     @classmethod
     def of(cls, network: Network, inputs: Tensors, outputs: Tensors) -> Recorded:
@@ -233,13 +231,13 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
 def difference_of(found: np.ndarray, expected: np.ndarray, measure: Measure = "largest") -> tuple[float, float] | None:
     """The largest |found - expected| and |expected| of two arrays of one size, where the expected values are finite.
 
-    By `rms` the root mean squares of both; by `rows` the difference that half of the rows keep to, each from the
-    nearest of the other rows. None if infinities or NaN are expected, and others were found. The difference is inf or
+    By `rms` the root mean squares of both; by `rows` the difference that half of the expected rows keep to, each
+    from the nearest row found. None if infinities or NaN are expected, and others were found. The difference is inf or
     NaN if values are.
     """
     given, wanted = (array.astype(np.float64).reshape(-1) for array in (found, expected))
     finite = np.isfinite(wanted)
-    if measure == "rows" and finite.all():
+    if measure == "rows" and wanted.size and finite.all():
         width = expected.shape[-1] if expected.ndim > 1 and expected.shape[-2] > 1 else 1
         rows = np.nan_to_num(given, nan=np.inf).reshape(-1, width)
         nearest = sorted(float(np.abs(rows - row).max(axis=1).min()) for row in wanted.reshape(-1, width))

@@ -518,12 +518,12 @@ def test_rows_are_found_wherever_they_are() -> None:
     assert difference_of(np.full_like(found, np.nan), expected, "rows")[0] == np.inf  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("count", "layer", "by_rows"), [(20, True, True), (20, False, False), (5, True, False)])
+@pytest.mark.parametrize(("count", "layer", "by_rows"), [(60, True, True), (60, False, False), (20, True, False)])
 def test_what_a_network_goes_on_with_may_be_chosen_otherwise(
     tmp_path: Path, count: int, layer: bool, by_rows: bool
 ) -> None:
     graph = Graph(opset=17)
-    chosen = graph.node("TopK", graph.input("x", [30, 40]), graph.weight(np.array([count])), axis=0, outputs=2)
+    chosen = graph.node("TopK", graph.input("x", [80, 40]), graph.weight(np.array([count])), axis=0, outputs=2)
     path = graph.save(tmp_path / "net.onnx", graph.node("MatMul", chosen, graph.normal(40, 8)) if layer else chosen)
     network = read_onnx(path)
     case, name = recorded(network)["random"], network.outputs[0].name
