@@ -145,7 +145,7 @@ def _compared(examples: Sequence[tuple[Path, Example]], runs: Runs) -> dict[str,
             found[name] += more
         found["boxes"] += sum(each.box is not None for each in known)
         if not same:
-            ties += [*_near_ties(example, known, half), *_near_ties(example, other, single)]
+            ties += [*_near_ties(example, known, other, half), *_near_ties(example, other, known, single)]
             named = " / ".join(", ".join(each.label.split(",")[0] for each in some) for some in (known, other))
             boxes = f"smallest IoU {min(overlaps, default=0):.3f}, {alone} without partner"
             different.append(f"{image.name}: {boxes if alone or overlaps else named}")
@@ -163,16 +163,18 @@ def _results(example: Example, outputs: Any, **decoder: float) -> Sequence[Detec
     return replace(example.use, stage=stage).results(whole, example.frame)
 
 
-def _near_ties(example: Example, found: Sequence[Detection], other: Any) -> Iterator[tuple[float, float]]:
-    """Boxes that the other precision's results lack: how far its nearest candidate overlaps, and the scores differ.
+def _near_ties(
+    example: Example, found: Sequence[Detection], others: Sequence[Detection], outputs: Any
+) -> Iterator[tuple[float, float]]:
+    """For each box missing from the other precision's results: the IoU with its nearest candidate, and how far the
+    scores differ.
 
-    Candidates have a score of 0.9 of the threshold at least. No better one suppresses them.
+    Candidates come from that precision's outputs, with a score of at least 0.9 of the threshold, before suppression.
     """
     threshold = getattr(example.use.stage.decoder, "threshold", 0.0)
-    candidates = [each for each in _results(example, other, threshold=0.9 * threshold, iou_threshold=1.0) if each.box]
-    results = _results(example, other)
+    candidates = [each for each in _results(example, outputs, threshold=0.9 * threshold, iou_threshold=1.0) if each.box]
     for each in found:
-        if each.box and not best_match(each.box, [its.box for its in results if its.class_id == each.class_id], SAME):
+        if each.box and not best_match(each.box, [its.box for its in others if its.class_id == each.class_id], SAME):
             near = max(candidates, key=lambda its: overlap(each.box, its.box), default=None)
             yield (overlap(each.box, near.box), abs(each.score - near.score)) if near else (0.0, math.inf)
 
@@ -253,7 +255,7 @@ def _row(result: Result) -> list[str]:
     if result.why:
         return [name, result.why.replace("|", "\\|"), *[""] * len(COLUMNS)][: len(COLUMNS)]
     same = f"{result.same_classes} of {result.inputs}" if result.inputs else ""
-    cells = [name, f"{result.half} of {result.layers}", f"{result.error:.4f}", same, *[""] * 7]
+    cells = [name, f"{result.half} of {result.layers}", f"{result.error:.4f}", same, *[""] * (len(COLUMNS) - 4)]
     if result.images:
         same = f"{result.same} of {result.images}"
         cells[4:8] = f"{result.in_images:.4f}", str(result.above), same, str(result.same_first)

@@ -46,7 +46,7 @@ OpenTensors = Annotated[Listed[TensorSpec], Field(min_length=1), AfterValidator(
 
 
 Measure = Literal["largest", "rms", "rows"]
-_SAID: dict[Measure, str] = {
+_BASES: dict[Measure, str] = {
     "largest": "its largest value",
     "rms": "its values' root mean square",
     "rows": "its largest value, in half of its rows",
@@ -76,9 +76,9 @@ class Case(Record):
         """How an output is compared."""
         return "rms" if output in self.rms else "rows" if output in self.rows else "largest"
 
-    def said(self, output: str) -> str:
+    def basis(self, output: str) -> str:
         """What an output's tolerance is a fraction of, in words."""
-        return _SAID[self.measure(output)]
+        return _BASES[self.measure(output)]
 
 
 class SelfTest(Record):
@@ -105,10 +105,10 @@ class SelfTest(Record):
             for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True):
                 if relative > case.usual:
                     reasons = [f"half precision is expected to change it by {half:.2g}"] if half is not None else []
-                    reasons += ["the network chooses what it shows"] if spec.name in case.rows else []
+                    reasons += ["the network selects its rows by TopK"] if spec.name in case.rows else []
                     reasons += ["two steps of its integers"] if quantised or not (spread or reasons) else []
                     reasons += [f"{self.spread_to} differs by {spread:g}, by rounding alone"] if spread else []
-                    where = f"of {case.said(spec.name)} for {case.name} inputs"
+                    where = f"of {case.basis(spec.name)} for {case.name} inputs"
                     lines.append(f"{spec.name} may differ by {relative:g} {where}: {'; '.join(reasons)}")
         return lines
 

@@ -60,7 +60,7 @@ class Settings:
     max_loss: float | None = None
     # Whether results are rounded to bytes after every operator, as other engines' kernels need it.
     all_pairs: bool = False
-    own_scales: bool = False  # whether tensors that meet in a concatenation do not share a scale
+    own_scales: bool = False  # whether each tensor of a concatenation keeps its own scale
 
 
 @dataclass(frozen=True)

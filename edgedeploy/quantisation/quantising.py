@@ -170,10 +170,10 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
 
 
 def sharing_ranges(model: onnx.ModelProto, ranges: Ranges) -> Ranges:
-    """Ranges of which tensors that meet in a concatenation share one, directly or through operators that move values.
+    """Give the inputs and the output of each concatenation one range, also through operators that move values.
 
-    The concatenation then moves bytes, and rounds none. Tensors are left as they are if a range would become `_WIDEST`
-    times as wide, or exceed that behind a ReLU or Clip, which the quantiser removes since the range limits values.
+    The concatenation then moves bytes without rounding them. Tensors keep their own ranges if one would become more
+    than `_WIDEST` times as wide, or exceed the limits of a ReLU or Clip, which the quantiser replaces by the range.
     """
     from onnxruntime.quantization.calibrate import TensorData, TensorsData
 

@@ -226,7 +226,7 @@ def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Ma
                     raise NumericalError(
                         what,
                         why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of "
-                        f"{case.said(name)}{alone}), for {case.name} inputs",
+                        f"{case.basis(name)}{alone}), for {case.name} inputs",
                     )
                 worst = max(worst, fraction)
     return worst

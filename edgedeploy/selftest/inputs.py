@@ -88,7 +88,7 @@ class Uses:
     divides: bool = False  # whether it divides integers by computed ones; a zero would end the process
     steady: bool = True  # whether every program gives the same infinities and NaN for infinities
     keeps_nan: bool = False  # whether every program gives the same NaN for NaN among its inputs
-    chosen: set[int] = field(default_factory=set)  # how many values it chooses by their size, for each time it does
+    selected: set[int] = field(default_factory=set)  # the sizes of its TopK selections
 
 
 def uses_of(network: Network) -> Uses:
@@ -127,7 +127,7 @@ def uses_of(network: Network) -> Uses:
             uses.casts |= name == "astype" and of[0] == "f" and _kind(variable) in "iu"
             fixed = len(value.args) > 1 and constant_value(value.args[1]) is not None
             uses.divides |= name in _DIVISIONS and _kind(variable) in "iu" and not fixed
-            uses.chosen |= {int(value.attrs.k)} if name == "topk" else set()
+            uses.selected |= {int(value.attrs.k)} if name == "topk" else set()
             uses.divides |= name == "call_tir" and _kind(variable) in "iu"
     uses.products = any(name.startswith(_PRODUCTS) for name in operators)
     uses.convolutions = any(name.startswith("nn.conv") for name in operators)

@@ -29,9 +29,9 @@ _STEPS = 2.0
 # The largest tolerance of those, as a fraction. Outputs that rounding alone may change by more are compared by root
 # mean squares in place of largest values: of thousands of boxes some are always far away.
 _MOST_QUANTISED = 0.3
-# Detection transformers go on with the best few hundred of thousands of places, and nearly equal scores change places
-# by rounding alone: outputs of so many rows are compared row by row, in any order, and half of them must agree. Rows
-# that do not change others by attention, a little.
+# Detection transformers select the best few hundred of thousands of places, and rounding alone reorders nearly equal
+# scores. Outputs with this many rows are compared row by row, in any order: half of the rows must agree. Other rows
+# change these slightly, through attention.
 _ROWS = range(50, 1001)
 _ROWS_TOLERANCE = 1e-3
 
@@ -56,14 +56,14 @@ class Recorded:
     inputs: Tensors
     outputs: Tensors
     spread: Mapping[str, float]
-    measures: Mapping[str, Measure] = field(default_factory=dict)  # of outputs that another than `largest` compares
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # for outputs not compared by `largest`
 
     @classmethod
     def of(cls, network: Network, inputs: Tensors, outputs: Tensors) -> Recorded:
         """An inference of the reference, with the spread of its outputs."""
         spread: dict[str, float] = {}
         uses = uses_of(network)
-        rows = {count for count in uses.chosen if uses.products and count in _ROWS}
+        rows = {count for count in uses.selected if uses.products and count in _ROWS}
         measures: dict[str, Measure] = {name: "rows" for name, each in outputs.items() if rows.intersection(each.shape)}
         try:
             others = [run(inputs) for run in network.other_kernels]
